@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from priced_problems import AXIS, Step
 from split_models import weights
 from split_training import check_equal, trained
 from test_split_search import on_machine, two_hosts
@@ -14,13 +15,15 @@ from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
-from pesto_cli.data.plan import Plan
+from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile
 from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
 from pesto_cli.sharding import bucket_sums, conversions
+from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.data_parallel import (
@@ -76,7 +79,7 @@ def profile(meta: Any) -> Profile:
 def plan_of_step(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = ()) -> Plan:
     """All work in four parts, and a copy of each variable for each part."""
     graph, parts = problem.graph, prices_of(problem)
-    specs = [parts.spec(op) for op in range(graph.num_ops)]
+    specs = parts.op_specs
     fixed = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, 4, {})
     feeds = [op for op, kind in enumerate(graph.types) if kind == "Placeholder"]
     seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
@@ -195,3 +198,49 @@ def test_rows_of_a_gradient_are_sent_to_each_host_once(
 def test_a_plan_is_stored_with_its_buckets(profile: Profile) -> None:
     plan = plan_of_step(profile.problem, 9 * KIB)
     assert plan_of(PlanSchema.model_validate(plan_json(plan))) == plan
+
+
+def many_layers(tf: Any) -> list[Any]:
+    """More layers than a small constant has elements; their weights have different sizes."""
+    tf1 = tf.compat.v1
+    hidden, width = tf1.placeholder(tf.float32, [64, 8], name="rows"), 8
+    for layer in range(SMALL_CONSTANT_ELEMENTS + 4):
+        matrix = weights(tf, f"layer_{layer}/weights", [width, width + 1])
+        hidden, width = tf.tanh(tf.matmul(hidden, matrix)), width + 1
+    loss = tf.reduce_mean(tf.square(hidden), name="loss")
+    return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+
+def test_a_bucket_of_many_gradients_is_cut_in_two_steps_and_applied() -> None:
+    meta = exported(many_layers)
+    profile = api.profile(meta, "v100x2-nvlink", parts=(2,))
+    found = api.solve(profile, "data-parallel", variables="mirrored", bucket_bytes=2**20)
+    cuts = [name for name in found.problem.graph.names if ".unpacked_0." in name]
+    assert [name.rpartition(".")[2] for name in cuts] == ["first", "of_0", "of_1"]
+    host = "/device:CPU:0"
+    devices = {device.name: host for device in profile.problem.machine.devices}
+    applied = api.apply(meta, api.placement(profile, found), devices=devices)
+    check_equal(trained(meta), trained(applied), 1e-5)
+
+
+def test_an_op_with_other_parts_takes_the_sum_of_a_bucket_whole() -> None:
+    step, rows, sums = Step(), Operand((8, 4), "float32"), Operand((4,), "float32")
+    handle = Operand((4,), "resource")
+    variable = OpSpec("VarHandleOp", (("dtype", "float32"), ("shape", (4,))), (), (handle,))
+    first, second = step.add(variable), step.add(variable)
+    data = step.add(OpSpec("Dequeue", (), (), (rows,)), has_rule=False)
+    attributes = (("T", "float32"), ("keep_dims", False))
+    gradient = OpSpec("Sum", attributes, (rows, AXIS), (sums,))
+    gradients = step.add(gradient, data, None), step.add(gradient, data, None)
+    step.add(OpSpec("Exp", (("T", "float32"),), (sums,), (sums,)), gradients[0])
+    update = OpSpec("AssignSubVariableOp", (("dtype", "float32"),), (handle, sums), (), True)
+    step.add(update, first, gradients[0])
+    step.add(update, second, gradients[1])
+    mirrored, summands = Choice("mirrored", (1, 1)), Choice("reduced axis 0", (4, 4))
+    choices = dict.fromkeys(("op0", "op1", "op6", "op7"), mirrored)
+    choices |= dict.fromkeys(("op3", "op4"), summands)
+    choices["op5"] = Choice("replicated", (1, 1, 1, 1))
+    ops = expand(step.graph(), step.specs, Plan(choices, bucket_bytes=2**20)).ops
+    taken = {ops.inputs[op] for op, name in enumerate(ops.names) if name.startswith("op5.part_")}
+    (((producer, _),),) = taken
+    assert ops.names[producer] == "op3.bucket.unpacked_0"

@@ -16,6 +16,7 @@ from sharding_ops import Case, case, known
 from sharding_programs import prove
 from sharding_tensors import part_sizes
 
+from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative, one_op_each
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
@@ -101,3 +102,45 @@ def test_wrong_alternatives_are_found() -> None:
 def _exchanged(*arguments: Any) -> Any:
     program = one_op_each(*arguments)
     return replace(program, outputs=tuple(each[::-1] for each in program.outputs))
+
+
+def summed_by(op_type: str, inputs: list[Operand], output: Operand, **attributes: Any) -> list[str]:
+    """Return the alternatives of an op whose parts compute open sums."""
+    spec = OpSpec(op_type, tuple(sorted(attributes.items())), tuple(inputs), (output,))
+    return [way.name for way in alternatives(spec) if SUM in way.outputs]
+
+
+@pytest.mark.parametrize(("dtype", "is_sum"), [("float32", True), ("bool", False)])
+def test_only_numbers_are_scattered_into_open_sums(dtype: str, is_sum: bool) -> None:
+    shape = Operand((1,), "int32", (8,))
+    inputs = [Operand((4, 1), "int32"), Operand((4,), dtype), shape]
+    found = summed_by("ScatterNd", inputs, Operand((8,), dtype))
+    assert found == (["index 0"] if is_sum else [])
+
+
+@pytest.mark.parametrize(("dtype", "is_sum"), [("int64", True), ("string", False)])
+def test_only_numbers_are_looked_up_as_open_sums(dtype: str, is_sum: bool) -> None:
+    inputs = [Operand((8, 2), "resource"), Operand((4,), "int32")]
+    found = summed_by("ResourceGather", inputs, Operand((4, 2), dtype), batch_dims=0)
+    assert bool(found) == is_sum
+
+
+@pytest.mark.parametrize(("dtype", "is_negated"), [("int32", True), ("uint32", False)])
+def test_unsigned_numbers_are_not_negated(dtype: str, is_negated: bool) -> None:
+    operand = Operand((8,), dtype)
+    found = summed_by("Sub", [operand, operand], operand, T=dtype)
+    assert ("sum, input 0 whole" in found) == is_negated
+    assert "sum, input 1 whole" in found
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4, 3), (8, 4, 4, 0)])
+def test_empty_images_are_normalised_whole(shape: tuple[int, ...]) -> None:
+    images, vector = Operand(shape, "float32"), Operand(shape[-1:], "float32")
+    attributes = {"data_format": "NHWC", "epsilon": 1e-3, "is_training": True}
+    spec = OpSpec(
+        "FusedBatchNormV3",
+        tuple(sorted(attributes.items())),
+        (images, *(vector,) * 4),
+        (images, *(vector,) * 4, Operand(None, "float32")),
+    )
+    assert [way.name for way in alternatives(spec)] == ["replicated"]

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Pesto
 from split_model import Files, written
+from split_models import weights
+from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.data.constraints import Constraints, Rule, SplitRule
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import Choice, Local, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
@@ -98,6 +101,26 @@ def test_some_ops_are_split_along_the_batch(priced: Profile) -> None:
         chosen(priced, SplitRule(sums, parts=2))
     both = chosen(priced, SplitRule("gradients/product_grad/*_1", parts=2)).choices
     assert both[sums] == Choice("sum", (1, 1))
+
+
+@pytest.mark.parametrize(("pattern", "way"), [("bn*", "batch"), ("*bn*", "batch local")])
+def test_an_op_computes_with_its_own_rows_only_together_with_the_ops_that_take_them(
+    pattern: str, way: str
+) -> None:
+    def build(tf: Any) -> list[Any]:
+        tf1 = tf.compat.v1
+        images = tf1.placeholder(tf.float32, [8, 4, 4, 3], name="images")
+        matrix = weights(tf, "matrix", [3, 3, 3, 3])
+        product = tf.nn.conv2d(images, matrix, 1, "SAME")
+        scale, offset = tf.ones([3]), tf.zeros([3])
+        normal = tf1.nn.fused_batch_norm(product, scale, offset, name="bn")[0]
+        loss = tf.reduce_mean(tf.square(tf.nn.relu(normal)), name="loss")
+        return [tf1.train.GradientDescentOptimizer(0.5).minimize(loss, name="train"), loss]
+
+    profile = api.profile(exported(build), "v100x2-nvlink", parts=(2,))
+    problem = replace(profile.problem, local=frozenset({Local.BATCH_NORM}))
+    plan = chosen(replace(profile, problem=problem), SplitRule(pattern, parts=2))
+    assert plan.choices["bn"].alternative == way
 
 
 @pytest.mark.parametrize("strategy", ["data-parallel", "pesto"])

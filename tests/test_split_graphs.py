@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from op_graphs import described, difference
+from priced_problems import LARGE
 from random_plans import propagated_plan, random_plan
 from split_models import MODELS, PROGRAMS, exported_model, weights
 from split_training import check_equal, trained
@@ -55,7 +56,7 @@ def test_a_split_graph_is_read_as_the_rewritten_problem(name: str, profiled: Pro
     meta = exported_model(name)
     problem = profiled(meta)
     assert problem.parts is not None
-    specs = [problem.parts.spec(op) for op in range(problem.num_ops)]
+    specs = problem.parts.op_specs
     for seed in range(2 * EXAMPLES):
         for make in (random_plan, propagated_plan):
             check_consistent(meta, problem, make(problem.graph, specs, seed))
@@ -141,3 +142,20 @@ def test_constants_of_different_shapes_are_not_shared() -> None:
     meta = exported(build_empty_constants)
     ways = {"joined": Choice("axis 1", (2, 2)), "total": Choice("replicated", (1, 1))}
     check_equal(trained(meta), trained(split_graph(meta, Plan(ways))), 1e-6)
+
+
+def of_a_constant(tf: Any) -> list[Any]:
+    """A step that reshapes a constant, of which a half is small."""
+    tf1 = tf.compat.v1
+    numbers = tf1.placeholder(tf.float32, [LARGE], name="numbers")
+    column = tf.reshape(tf.constant(np.arange(LARGE), tf.float32), [LARGE, 1])
+    factors = tf.squeeze(tf.sin(column) + 1.0, 1)
+    loss = tf.reduce_mean(tf.square(numbers * weights(tf, "w", [LARGE]) * factors), name="loss")
+    return [tf1.train.GradientDescentOptimizer(0.5).minimize(loss, name="train"), loss]
+
+
+@pytest.mark.parametrize("strategy", ["data-parallel", "pipeline"])
+def test_a_part_of_a_constant_is_no_op_but_may_be_reshaped(strategy: str) -> None:
+    meta = exported(of_a_constant)
+    found = api.solve(api.profile(meta, "v100x2-nvlink", parts=(2,)), strategy)
+    check_equal(trained(meta), trained(split_graph(meta, found.solution.plan)), 1e-6)

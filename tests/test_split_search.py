@@ -12,7 +12,9 @@ from training_graphs import exported
 from pesto_cli import api
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.machine import Machine
+from pesto_cli.data.plan import Choice
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import sent_bytes
@@ -24,6 +26,7 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel
+from pesto_cli.strategies.devices import speeds
 from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
@@ -172,6 +175,30 @@ def test_faster_devices_get_larger_parts(priced: Profile) -> None:
     assert all(large == pytest.approx(2 * small, rel=0.15) for small, large in sizes)
 
 
+def test_an_extent_of_which_a_slow_device_gets_nothing_is_not_split() -> None:
+    def build(tf: Any) -> list[Any]:
+        return [tf.exp(tf.compat.v1.placeholder("float32", [2, 64], name="data"), name="exp")]
+
+    problem = api.profile(exported(build), "v100x2-nvlink", parts=(2, 4, 8)).problem
+    slow = replace(problem.machine.devices[-1], speed=0.2)
+    devices = (*problem.machine.devices[:-1], slow)
+    problem = replace(problem, machine=replace(problem.machine, devices=devices))
+    solution = split_of(problem, DataParallel(proportional=True))
+    assert solution.plan is not None
+    assert solution.plan.choices["exp"] == Choice("axis 1", (54, 10))
+
+
+def test_the_speed_of_a_device_counts_ops_that_all_can_run() -> None:
+    machine = PRESETS["v100x2-nvlink"]
+    cpu, first, second = machine.devices
+    kinds = {**machine.kinds, "slow": machine.kinds["GPU"]}
+    devices = (cpu, first, replace(second, kind="slow"))
+    graph = OpGraph.build([f"op{index}" for index in range(10)])
+    times = {"GPU": [10.0] * 10, "slow": [20.0] + [np.nan] * 9}
+    problem = Problem.build(graph, times, replace(machine, kinds=kinds, devices=devices))
+    assert speeds(problem, [1, 2]) == [1e6 / 10, 1e6 / 20]
+
+
 def test_a_profile_without_prices_is_refused(priced: Profile) -> None:
     with pytest.raises(BadInputError, match="has no prices of parts"):
         api.solve(api.limit_parts(priced, 1), "data-parallel")
@@ -247,7 +274,7 @@ def test_no_plan_is_below_the_bound_of_all_plans(priced: Profile) -> None:
     assert parts is not None
     bound_us = all_plans_bound_us(problem)
     assert bound_us <= lower_bound_us(replace(problem, parts=None)) * (1 + 1e-9)
-    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    specs = parts.op_specs
     prices = Prices(problem.min_duration_us, 2e-5, 40.0)
     feeds = np.flatnonzero(problem.is_feed)
     for _ in range(12):

@@ -92,7 +92,7 @@ def largest(model: str, num_parts: int) -> Mapping[OpSpec, tuple[int, float]]:
 def ops_of_step(problem: Problem, num_parts: int) -> Iterator[tuple[OpSpec | None, float]]:
     """Yield the spec and the time in us of each op, of a step that is split or whole."""
     parts = prices_of(problem)
-    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    specs = parts.op_specs
     time_us = problem.time_us
     if num_parts > 1:
         plan = batch_plan(problem, accelerators(problem)[:num_parts])

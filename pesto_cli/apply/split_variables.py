@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.plan import Plan
+from pesto_cli.data.plan import MIRRORED, Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.grappler import CONTEXT_COLLECTIONS
@@ -25,7 +25,6 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import Reduction, Split
-from pesto_cli.sharding.rules.variables import MIRRORED
 
 LOCAL_VARIABLES = "local_variables"
 IS_INITIALIZED = "VarIsInitializedOp"

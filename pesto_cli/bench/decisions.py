@@ -9,10 +9,9 @@ from pesto_cli.bench.record import Decisions, LongOp
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase, Role
-from pesto_cli.data.plan import WHOLE_OPS, Choice
+from pesto_cli.data.plan import MIRRORED, WHOLE_OPS, Choice
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.sharding.rules.variables import MIRRORED
 from pesto_cli.strategies.devices import accelerators
 
 # Enough for all convolutions of VGG-19.

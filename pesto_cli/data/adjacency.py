@@ -1,12 +1,13 @@
-"""Neighbours of every op, and a topological order computed from them."""
+"""Neighbours of every op, and what follows from them: a topological order, reachable ops."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.columns import IntArray
+from pesto_cli.data.columns import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -48,3 +49,15 @@ def topological_order(successors: Adjacency) -> list[int]:
             if waiting[head] == 0:
                 order.append(head)
     return order
+
+
+def reached(neighbours: Adjacency, starts: Iterable[int]) -> BoolArray:
+    """Return whether each op is one of `starts`, or is reached from them, `[num_ops]`."""
+    found = np.zeros(len(neighbours.degree), dtype=np.bool_)
+    waiting = list(starts)
+    while waiting:
+        op = waiting.pop()
+        if not found[op]:
+            found[op] = True
+            waiting += neighbours[op].tolist()
+    return found

@@ -64,7 +64,7 @@ class OpGraph:
 
     Ops, `[num_ops]`:
         names: unique.
-        types: op types (`MatMul`), for people to read.
+        types: op types (`MatMul`).
         colocation_group: ops with the same number share a device; numbered densely from 0.
         resident_bytes: bytes that the op holds throughout the step (variables, slots).
         alias_of: index of the op whose memory holds this op's outputs, or -1. The op's own index

@@ -71,7 +71,7 @@ class BytePrice:
     """The time of an op that moves data: `max(min_us, us + us_per_byte * bytes)`.
 
     min_us, us, us_per_byte: `[num_kinds]`; `min_us` is NaN where the kind cannot run the op. Bytes
-        are those of all inputs and outputs.
+        are those that the op reads and writes, see `OpSpec.num_bytes`.
     on_host: whether its outputs are in host memory even on a GPU, as those of ops on shapes.
     """
 
@@ -115,6 +115,11 @@ class Parts:
         """Return the spec of an op, or None if it has none."""
         index = int(self.spec_of[op])
         return None if index < 0 else self.specs[index]
+
+    @cached_property
+    def op_specs(self) -> Sequence[OpSpec | None]:
+        """The spec of each op, `[num_ops]`; None for an op without one."""
+        return [self.spec(op) for op in range(len(self.spec_of))]
 
     def can_split(self, op: int) -> bool:
         """Return whether the parts of an op have prices, in at least one way to split it."""

@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-COPIES = frozenset({"mirrored", "replicated"})
+MIRRORED = "mirrored"
+"""The alternative with one copy of the variable for each part; all are updated alike."""
+REPLICATED_NAME = "replicated"
+"""The alternative of an op of which each part computes the whole op."""
+COPIES = frozenset({MIRRORED, REPLICATED_NAME})
 """Names of alternatives whose parts are copies: each part computes what the whole op computes."""
 
 

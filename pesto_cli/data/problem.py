@@ -196,7 +196,7 @@ class Problem:
         parts = self.parts
         if parts is None:
             return self
-        specs = [parts.spec(op) for op in range(self.num_ops)]
+        specs = parts.op_specs
         variables = [
             op
             for op, spec in enumerate(specs)

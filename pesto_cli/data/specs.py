@@ -161,6 +161,11 @@ class OpSpec:
         return all(operand.is_static for operand in (*self.inputs, *self.outputs))
 
     @property
+    def takes_handle(self) -> bool:
+        """Whether an input is a handle, such as that of a variable."""
+        return any(operand.is_handle for operand in self.inputs)
+
+    @property
     def num_bytes(self) -> int:
         """The bytes that the op reads and writes, without operands of open shapes.
 

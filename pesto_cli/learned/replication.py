@@ -56,10 +56,11 @@ class Replication:
     @classmethod
     def of(cls, problem: Problem) -> "Replication":
         """Return the decisions that split most work along the batch."""
-        specs, chosen = list[OpSpec | None](), dict[int, Decision]()
+        specs: Sequence[OpSpec | None] = ()
+        chosen = dict[int, Decision]()
         try:
             parts = prices_of(problem)
-            specs = [parts.spec(op) for op in range(problem.num_ops)]
+            specs = parts.op_specs
             chosen = decisions(problem.chosen, problem.graph, specs)
             ways, notes = _priced(parts, _ways(problem, specs, chosen))
         except UnfitError as error:

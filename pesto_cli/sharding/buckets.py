@@ -10,12 +10,13 @@ A bucket waits for all of its gradients. So no gradient may depend on an op that
 another one, as the statistics of batch normalisation do: such sums are in no bucket.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from pesto_cli.data.adjacency import reached
 from pesto_cli.data.columns import BoolArray
-from pesto_cli.data.graph import Adjacency, OpGraph
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import Partial, Reduction, Whole
 
@@ -40,7 +41,7 @@ def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) ->
     if not most_bytes or graph.inputs is None:
         return []
     sums = dict(_sums(graph, decided))
-    needed = _reached(graph.predecessors, graph.tensor_producer[list(sums)].tolist())
+    needed = reached(graph.predecessors, graph.tensor_producer[list(sums)].tolist())
     position = np.argsort(graph.topological_order)
     open_ones: dict[tuple[str, int], list[int]] = {}
     sizes: dict[tuple[str, int], int] = {}
@@ -63,7 +64,7 @@ def buckets(graph: OpGraph, decided: Mapping[int, Decision], most_bytes: int) ->
 def ops_after(graph: OpGraph, tensors: Iterable[int]) -> BoolArray:
     """Return whether each op takes one of some tensors, or depends on an op that does."""
     takers = [op for tensor in tensors for op in graph.consumers_of(tensor).tolist()]
-    return _reached(graph.successors, takers)
+    return reached(graph.successors, takers)
 
 
 def _sums(graph: OpGraph, decided: Mapping[int, Decision]) -> Iterator[tuple[int, int]]:
@@ -83,15 +84,3 @@ def _sums(graph: OpGraph, decided: Mapping[int, Decision]) -> Iterator[tuple[int
             number = 0 if taken is None else summands.get(taken, 0)
             if taken is not None and isinstance(layout, Whole) and number == len(decision.sizes):
                 yield taken, number
-
-
-def _reached(neighbours: Adjacency, ops: Sequence[int]) -> BoolArray:
-    """Return whether each op is one of `ops`, or is reached from them, `[num_ops]`."""
-    reached = np.zeros(len(neighbours.offsets) - 1, dtype=np.bool_)
-    waiting = list(ops)
-    while waiting:
-        op = waiting.pop()
-        if not reached[op]:
-            reached[op] = True
-            waiting += neighbours[op].tolist()
-    return reached

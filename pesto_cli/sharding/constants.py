@@ -14,6 +14,12 @@ def program_of(decision: Decision) -> Program:
     return replace(program, ops=tuple(_with_constants(op, decision) for op in program.ops))
 
 
+def is_replaced(decision: Decision, slot: int) -> bool:
+    """Return whether parts have constants in place of the tensor in a slot."""
+    is_partial = isinstance(decision.alternative.inputs[slot], Partial)
+    return decision.spec.inputs[slot].value is not None and not is_partial
+
+
 def _with_constants(op: PartOp, decision: Decision) -> PartOp:
     operands, sources = list(op.spec.inputs), list(op.inputs)
     for place, source in enumerate(op.inputs):
@@ -29,7 +35,7 @@ def _input(
 ) -> tuple[Operand, Source]:
     value = decision.spec.inputs[source.slot].value
     layout = decision.alternative.inputs[source.slot]
-    if value is None or isinstance(layout, Partial):
+    if value is None or not is_replaced(decision, source.slot):
         return operand, source
     if isinstance(layout, Split) and op.part is not None:
         sizes, whole = decision.sizes, decision.alternative.size

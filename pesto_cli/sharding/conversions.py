@@ -77,7 +77,8 @@ class Conversions:
         computed as that many of them.
         """
         found = self._produced[tensor]
-        if tensor in self._bucket_of and isinstance(layout, Whole):
+        is_bucketed = tensor in self._bucket_of and len(found.refs) == num_parts
+        if is_bucketed and isinstance(layout, Whole):
             return self._sums_for_each(tensor)
         is_alike = len(found.refs) == num_parts and found.extents == extents
         if is_alike and found.layout == layout and not isinstance(layout, Whole):

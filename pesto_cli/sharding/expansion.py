@@ -23,6 +23,7 @@ so whatever takes or fetches X outside the step still works:
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import NoReturn
 
@@ -30,18 +31,19 @@ import numpy as np
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
-from pesto_cli.data.plan import Plan
+from pesto_cli.data.plan import MIRRORED, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
-from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program, scaled_extents
+from pesto_cli.sharding.alternative import FromOp, PartOp, Program, scaled_extents
 from pesto_cli.sharding.buckets import buckets, ops_after
 from pesto_cli.sharding.constants import program_of
+from pesto_cli.sharding.control_edges import ControlEdges
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Replicated, Split, Whole
+from pesto_cli.sharding.layouts import Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
-from pesto_cli.sharding.rules.variables import MIRRORED, READS, is_variable
+from pesto_cli.sharding.rules.variables import READS, is_variable
 from pesto_cli.sharding.variables import is_handle
 from pesto_cli.sharding.waits import split_waits
 
@@ -84,20 +86,26 @@ def expand(
     Raises:
         BadInputError: the plan does not fit the graph.
     """
-    return _Expander(graph, decisions(plan, graph, specs), plan).expanded(targets, with_merges)
+    expander = _Expander(graph, specs, decisions(plan, graph, specs), plan)
+    return expander.expanded(targets, with_merges)
 
 
 class _Expander:
-    def __init__(self, graph: OpGraph, decided: Mapping[int, Decision], plan: Plan) -> None:
-        self._graph, self._decided = graph, decided  # read by `_num_alone`
-        self._decided = {**decided, **split_waits(graph, self._num_alone)}
-        self._ops = NewOps()
+    def __init__(
+        self,
+        graph: OpGraph,
+        specs: Sequence[OpSpec | None],
+        decided: Mapping[int, Decision],
+        plan: Plan,
+    ) -> None:
+        self._graph, self._ops = graph, NewOps()
+        self._decided = {**decided, **split_waits(graph, decided)}
         found = buckets(graph, self._decided, plan.bucket_bytes)
         self._is_last = ops_after(graph, chain.from_iterable(found))  # a bucket needs its gradients
         self._tensors = Conversions(graph, self._ops, plan, found)
         self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
-        self._joins: dict[int, int] = {}
+        self._control = ControlEdges(graph, specs, self._decided, self._ops, self._images)
 
     def expanded(self, targets: Set[int], with_merges: bool) -> Expansion:
         graph = self._graph
@@ -109,8 +117,7 @@ class _Expander:
                 self._keep(op, rows[op] if rows else ())
             else:
                 self._split(op, rows[op], decision)
-        self._add_control_edges()
-        self._keep_order_of_accesses()
+        self._control.add()
         ends = np.flatnonzero(self._graph.successors.degree == 0).tolist()
         roots = self._roots(sorted({*ends, *targets}))
         if with_merges:
@@ -164,16 +171,25 @@ class _Expander:
         return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
-        program = self._program(decision)
-        new_ops: list[int] = []
+        program, new_ops = self._program(decision), list[int]()
+
+        @cache
+        def pieces(slot: int) -> Sequence[Ref]:
+            return self._pieces(op, slot, self._tensor(op, slot, row, decision), decision)
+
         for each in program.ops:
-            name = self._name(op, each)
-            inputs = [
-                self._constant(op, f"{name}.const_{slot}", each.spec.inputs[slot])
-                if source is None
-                else self._input(op, source, each, row, decision, new_ops)
-                for slot, source in enumerate(each.inputs)
-            ]
+            name, inputs = self._name(op, each), list[Ref | None]()
+            for slot, source in enumerate(each.inputs):
+                if source is None:
+                    value = each.spec.inputs[slot]
+                    inputs.append(self._constant(op, f"{name}.const_{slot}", value))
+                elif isinstance(source, FromOp):
+                    inputs.append((new_ops[source.op], source.output))
+                elif each.part is None:
+                    tensor = self._tensor(op, source.slot, row, decision)
+                    inputs.append(self._tensors.whole(tensor))
+                else:
+                    inputs.append(pieces(source.slot)[each.part])
             new_ops.append(
                 self._ops.add(
                     name,
@@ -187,33 +203,26 @@ class _Expander:
             )
         self._images[op] = tuple(new_ops)
         tensors = self._graph.tensors_of(op)
-        for output, (tensor, pieces) in enumerate(zip(tensors, program.outputs, strict=True)):
+        for output, (tensor, computed) in enumerate(zip(tensors, program.outputs, strict=True)):
             layout = decision.alternative.outputs[output]
-            refs = [(new_ops[piece.op], piece.output) for piece in pieces]
+            refs = [(new_ops[piece.op], piece.output) for piece in computed]
             extents = _extents(layout, decision.spec.outputs[output].sizes, decision)
             self._tensors.produce(tensor, layout, extents, refs)
 
-    def _input(
-        self,
-        op: int,
-        source: FromSlot | FromOp,
-        each: PartOp,
-        row: Sequence[int | None],
-        decision: Decision,
-        new_ops: Sequence[int],
-    ) -> Ref:
-        if isinstance(source, FromOp):
-            return new_ops[source.op], source.output
-        slot, tensor = source.slot, row[source.slot]
+    def _tensor(self, op: int, slot: int, row: Sequence[int | None], decision: Decision) -> int:
+        """Return the tensor in a slot of an op that is split."""
+        tensor = row[slot]
         if tensor is None:
             raise BadInputError(
                 f"the plan splits op {self._graph.names[op]!r} by {decision.alternative.name!r}, "
                 f"but input {slot} is a constant that cannot be taken in this way; choose "
                 "another alternative for the op."
             )
+        return tensor
+
+    def _pieces(self, op: int, slot: int, tensor: int, decision: Decision) -> Sequence[Ref]:
+        """Return what each part of an op takes in a slot."""
         layout = decision.alternative.inputs[slot]
-        if each.part is None:
-            return self._tensors.whole(tensor)
         extents = _extents(layout, decision.spec.inputs[slot].sizes, decision)
         pieces = self._tensors.pieces(tensor, layout, extents, len(decision.sizes))
         if pieces is None and self._tensors.is_own(tensor):
@@ -232,7 +241,7 @@ class _Expander:
                 f"{len(decision.sizes)} of them; a producer that is split in this way was "
                 "expected: choose another alternative for one of the ops."
             )
-        return pieces[each.part]
+        return pieces
 
     def _constant(self, op: int, name: str, operand: Operand) -> Ref | None:
         """Return a constant of a program; None if it is small, so that it is no op of a graph."""
@@ -257,87 +266,11 @@ class _Expander:
             self._programs[key] = program_of(decision)
         return self._programs[key]
 
-    def _add_control_edges(self) -> None:
-        """Add the images of control edges.
-
-        A part waits for the part of equal index if both ops are pure and have parts of equal sizes.
-        Otherwise all parts wait for all parts, through a NoOp. If parts compute copies, the step
-        may need only the first one, so this one waits for all parts.
-        """
-        part = self._ops.part
-        for before, after in self._graph.control_edges.tolist():
-            if self._is_aligned(before, after):
-                waits_for_all = {0} if self._gives_copies(after) else set[int]()
-                self._ops.controls += [
-                    (tail, head)
-                    for tail in self._images[before]
-                    for head in self._images[after]
-                    if part[tail] == part[head] or part[head] in waits_for_all
-                ]
-                continue
-            tails, heads = self._images[before], self._images[after]
-            if len(tails) > 1 and len(heads) > 1:
-                tails = (self._join(before),)
-            self._ops.controls += [(tail, head) for tail in tails for head in heads]
-
-    def _keep_order_of_accesses(self) -> None:
-        """Add control edges between the ops that read and write a piece or a copy of a variable.
-
-        In the graph, a path orders a read and a write. In the split graph, this path may contain
-        another part of an op, for example if a whole op takes the first copy of a mirrored value.
-        """
-        pieces = {
-            piece: list[int]()
-            for op, decision in self._decided.items()
-            if is_variable(decision.spec)
-            for piece in self._images[op]
-        }
-        for op, inputs in enumerate(self._ops.inputs):
-            for piece in {source[0] for source in inputs if source is not None} & pieces.keys():
-                pieces[piece].append(op)
-        for accesses in pieces.values():
-            last_write, reads = None, list[int]()
-            for op in accesses:
-                is_write = self._graph.types[self._ops.origin[op]] not in READS
-                before = [] if last_write is None else [last_write]
-                before += reads if is_write else []
-                self._ops.controls += [
-                    (access, op)
-                    for access in before
-                    if self._ops.origin[access] != self._ops.origin[op]
-                ]
-                if is_write:
-                    last_write, reads = op, []
-                else:
-                    reads.append(op)
-
-    def _is_aligned(self, before: int, after: int) -> bool:
-        return 0 < self._num_alone(before) == self._num_alone(after)
-
-    def _num_alone(self, op: int) -> int:
-        """Return the number of parts of an op, if each has no effect on others; else 0."""
-        decision = self._decided.get(op)
-        return 0 if decision is None or not _works_alone(decision) else len(decision.sizes)
-
-    def _gives_copies(self, op: int) -> bool:
-        """Return whether each part of a split op computes a whole output."""
-        outputs = self._decided[op].alternative.outputs
-        return any(isinstance(layout, Replicated) for layout in outputs)
-
-    def _join(self, op: int) -> int:
-        """Return the op that waits for all parts of an op; an op without outputs gives its name."""
-        if op not in self._joins:
-            name = self._graph.names[op]
-            name = f"{name}.wait" if self._graph.tensors_of(op) else name
-            self._joins[op] = self._ops.add(name, (), serves=op, spec=added_ops.JOIN)
-            self._ops.controls += [(tail, self._joins[op]) for tail in self._images[op]]
-        return self._joins[op]
-
     def _merged(self, op: int) -> int | None:
         """Return an op with the name and the outputs of a split op; None for a split handle."""
         tensors = self._graph.tensors_of(op)
         if not tensors:
-            return self._join(op)
+            return self._control.join(op)
         if any(is_handle(self._graph, tensor) for tensor in tensors):
             return None
         return self._tensors.merged_under_old_name(op)
@@ -371,18 +304,6 @@ def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[
     if not isinstance(layout, Split):
         return ()
     return scaled_extents(sizes[layout.axis], decision.sizes, decision.alternative.size)
-
-
-def _works_alone(decision: Decision) -> bool:
-    """Return whether a part has no effect that another part could notice.
-
-    A part of an op on a variable reads or writes its own piece or copy.
-    """
-    takes_pieces = any(
-        operand.is_handle and not isinstance(layout, Whole)
-        for operand, layout in zip(decision.spec.inputs, decision.alternative.inputs, strict=True)
-    )
-    return takes_pieces or not decision.spec.is_stateful
 
 
 def _is_small_constant(spec: OpSpec | None) -> bool:

@@ -1,7 +1,7 @@
 """The op graph of a split graph: its tensors, where they are in memory, aliases and labels."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,11 +14,23 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.expansion import Expansion
 from pesto_cli.sharding.groups import groups
+from pesto_cli.sharding.new_ops import Ref
 
 _Output = tuple[int, Shape | None, str | None]
 """Bytes, shape and data type."""
-_OnHost = tuple[list[bool], list[bool]]
-"""Whether each input and each output of an op is in host memory."""
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """The operands of a part or an added op.
+
+    outputs: its outputs. takes_on_host, gives_on_host: whether each input and each output is in
+        host memory.
+    """
+
+    outputs: list[_Output]
+    takes_on_host: list[bool]
+    gives_on_host: list[bool]
 
 
 def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
@@ -34,8 +46,7 @@ class _Builder:
         self._graph, self._parts, self._expansion = graph, parts, expansion
         self._ops, self._kept = expansion.ops, expansion.kept
         self._number = {op: index for index, op in enumerate(self._kept)}
-        self._outputs_of: dict[OpSpec, list[_Output]] = {}  # parts of one size share a spec
-        self._on_host_of: dict[OpSpec, _OnHost] = {}
+        self._operands_of: dict[int, _Operands] = {}  # by the id of the spec, which parts share
 
     def built(self) -> OpGraph:
         """Return the op graph."""
@@ -89,18 +100,16 @@ class _Builder:
     def _tensors(self) -> tuple[list[Tensor], Mapping[int, int]]:
         """Return the tensors, and the index in this list of the first output of each op."""
         outputs, first_tensor = list[tuple[int, _Output]](), dict[int, int]()
-        for op in self._kept:
+        for number, op in enumerate(self._kept):
             first_tensor[op] = len(outputs)
-            outputs += ((self._number[op], output) for output in self._outputs(op))
+            outputs += [(number, output) for output in self._outputs(op)]
         consumers: list[list[int]] = [[] for _ in outputs]
         on_host: list[list[bool]] = [[] for _ in outputs]
-        for op in self._kept:
-            number = self._number[op]
+        for number, op in enumerate(self._kept):
             for ref, is_on_host in zip(self._ops.inputs[op], self._on_host(op), strict=True):
-                if ref is not None and ref[0] in first_tensor:
-                    tensor = first_tensor[ref[0]] + ref[1]
-                    consumers[tensor].append(number)
-                    on_host[tensor].append(is_on_host)
+                if ref is not None and (first := first_tensor.get(ref[0])) is not None:
+                    consumers[first + ref[1]].append(number)
+                    on_host[first + ref[1]].append(is_on_host)
         tensors = [
             Tensor(producer, num_bytes, taken, flags, shape, dtype)
             for (producer, (num_bytes, shape, dtype)), taken, flags in zip(
@@ -113,12 +122,7 @@ class _Builder:
         """Return the bytes, shape and data type of each output."""
         graph, spec = self._graph, self._ops.specs[op]
         if spec is not None:
-            if spec not in self._outputs_of:
-                self._outputs_of[spec] = [
-                    (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
-                    for each in spec.outputs
-                ]
-            return self._outputs_of[spec]
+            return self._operands(spec).outputs
         return [
             (
                 int(graph.tensor_bytes[tensor]),
@@ -132,7 +136,9 @@ class _Builder:
         """Return whether each input is in host memory both at its producer and at the op."""
         specs, refs, origin = self._ops.specs, self._ops.inputs[op], self._ops.origin[op]
         if (spec := specs[op]) is not None:
-            takes = self._operands_on_host(spec)[0]
+            takes = self._operands(spec).takes_on_host
+            if not any(takes):
+                return takes
             return [
                 ref is not None and takes[slot] and self._output_on_host(*ref)
                 for slot, ref in enumerate(refs)
@@ -152,20 +158,22 @@ class _Builder:
     def _output_on_host(self, op: int, output: int) -> bool:
         spec = self._ops.specs[op]
         if spec is not None:
-            return self._operands_on_host(spec)[1][output]
+            return self._operands(spec).gives_on_host[output]
         own = self._parts.spec(self._ops.origin[op])
         return own is None or own.outputs[output].on_host
 
-    def _operands_on_host(self, spec: OpSpec) -> _OnHost:
-        """Return whether each input and each output of a part or an added op is in host memory."""
-        if spec not in self._on_host_of:
+    def _operands(self, spec: OpSpec) -> _Operands:
+        if id(spec) not in self._operands_of:
             always = self._parts.added_on_host(spec.type, added_dtype(spec))
-            inputs, outputs = (
-                [always or operand.on_host for operand in operands]
-                for operands in (spec.inputs, spec.outputs)
+            self._operands_of[id(spec)] = _Operands(
+                [
+                    (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
+                    for each in spec.outputs
+                ],
+                [always or each.on_host for each in spec.inputs],
+                [always or each.on_host for each in spec.outputs],
             )
-            self._on_host_of[spec] = inputs, outputs
-        return self._on_host_of[spec]
+        return self._operands_of[id(spec)]
 
     def _was_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op took the tensor in a slot in host memory before the rewriting."""
@@ -184,7 +192,7 @@ class _Builder:
         refs = self._ops.inputs[op]
         if spec is not None and not self._ops.is_priced[op]:
             taken = (ref for ref in refs if ref is not None and spec.type in FORWARDING)
-            return next((self._number[ref[0]] for ref in taken), -1)
+            return next((self._kept_number(ref) for ref in taken), -1)
         source = int(graph.alias_of[origin])
         if source == origin:
             return self._number[op]
@@ -192,8 +200,12 @@ class _Builder:
             return -1
         for tensor, ref in zip(graph.inputs[origin].tolist(), refs, strict=True):
             if ref is not None and tensor >= 0 and graph.tensor_producer[tensor] == source:
-                return self._number[ref[0]]
+                return self._kept_number(ref)
         return -1
+
+    def _kept_number(self, ref: Ref) -> int:
+        """Return the op of an output in the split graph; -1 for a constant that is no op there."""
+        return self._number.get(ref[0], -1)
 
 
 def _labels(labels: Labels, origin: IntArray, serves: IntArray, is_main: BoolArray) -> Labels:

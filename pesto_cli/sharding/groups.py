@@ -32,11 +32,13 @@ def groups(
 
 def _movers(graph: OpGraph, ops: NewOps, kept: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield each Switch whose data does not come from a whole op any more, and the producer."""
-    moved = set[int]()
+    moved, are_ops = set[int](), set(kept)
     for op in kept:
         if ops.specs[op] is None and graph.types[ops.origin[op]] in FOLLOWS_ITS_INPUT:
             ref = ops.inputs[op][0]
-            if ref is not None and (ops.specs[ref[0]] is not None or ref[0] in moved):
+            if ref is None or ref[0] not in are_ops:
+                continue
+            if ops.specs[ref[0]] is not None or ref[0] in moved:
                 moved.add(op)
                 yield op, ref[0]
 
@@ -62,7 +64,7 @@ def _inherited(
             origin < 0
             or origin in moved
             or sizes[group[origin]] == 1
-            or (origin in decided and not ops.is_priced[op] and _takes_handle(decided[origin]))
+            or (origin in decided and not ops.is_priced[op] and decided[origin].spec.takes_handle)
         ):
             found[op] = None
         elif group[origin] in with_whole:
@@ -70,7 +72,3 @@ def _inherited(
         else:
             found[op] = f"{group[origin]} part {part}"
     return found
-
-
-def _takes_handle(decision: Decision) -> bool:
-    return any(operand.is_handle for operand in decision.spec.inputs)

@@ -28,7 +28,7 @@ def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArra
     """
     if graph.inputs is None:
         return graph, np.ones(graph.num_ops, dtype=np.bool_)
-    specs = [parts.spec(op) for op in range(graph.num_ops)]
+    specs = parts.op_specs
     taken = [
         tensor * graph.num_ops + op
         for op, (spec, row) in enumerate(zip(specs, graph.inputs.rows(), strict=True))

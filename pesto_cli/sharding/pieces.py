@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pesto_cli.data.specs import Operand, OpSpec
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.layouts import Layout, Partial, Reduction, Split
 from pesto_cli.sharding.new_ops import Ref
@@ -80,24 +80,51 @@ def _cut_twice(
 ) -> list[Ref]:
     """Return the parts of a whole tensor, cut from as many pieces as need no copy."""
     for number in range(2, len(extents) // 2 + 1):
-        pieces = [extents[at : at + number] for at in range(0, len(extents), number)]
+        pieces = _runs(extents, number)
         sizes = tuple(map(sum, pieces))
         if len(extents) % number == 0 and _with_wide_rows(operand, axis, sizes):
-            parts = []
-            for place, ref in enumerate(cut(add, f"{name}.first", operand, axis, sizes, whole)):
-                piece = operand.resized(axis, sizes[place])
-                parts += divided(add, f"{name}.of_{place}", piece, axis, pieces[place], ref)
-            return parts
+            wholes = cut(add, f"{name}.first", operand, axis, sizes, whole)
+            return _each_divided(add, name, operand, axis, pieces, wholes)
     return divided(add, name, operand, axis, extents, whole)
+
+
+def _runs(extents: tuple[int, ...], number: int) -> list[tuple[int, ...]]:
+    """Return runs of so many extents; the last one may have fewer."""
+    return [extents[at : at + number] for at in range(0, len(extents), number)]
+
+
+def _each_divided(
+    add: Add,
+    name: str,
+    operand: Operand,
+    axis: int,
+    pieces: Sequence[tuple[int, ...]],
+    wholes: Sequence[Ref],
+) -> list[Ref]:
+    """Cut several pieces of a tensor; pieces: the extents of the parts of each."""
+    parts = []
+    for place, (extents, whole) in enumerate(zip(pieces, wholes, strict=True)):
+        piece = operand.resized(axis, sum(extents))
+        parts += divided(add, f"{name}.of_{place}", piece, axis, extents, whole)
+    return parts
 
 
 def divided(
     add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
 ) -> list[Ref]:
-    """Return the parts of a whole tensor along an axis, cut by one op without a view."""
+    """Return the parts of a whole tensor along an axis, cut without a view.
+
+    One op cuts all parts. Its list of unequal extents is a constant, which would be an op of the
+    step if it were longer than `SMALL_CONSTANT_ELEMENTS`. Then pieces are cut first.
+    """
     if len(extents) == 1:
         return [whole]
     spec = added_ops.split(operand, axis, extents)
+    if spec.type == "SplitV" and len(extents) > SMALL_CONSTANT_ELEMENTS:
+        pieces = _runs(extents, SMALL_CONSTANT_ELEMENTS)
+        sizes = tuple(map(sum, pieces))
+        wholes = divided(add, f"{name}.first", operand, axis, sizes, whole)
+        return _each_divided(add, name, operand, axis, pieces, wholes)
     inputs = (None, whole) if spec.type == "Split" else (whole, None, None)
     new = add(name, inputs, spec)
     return [(new, part) for part in range(len(extents))]

@@ -62,7 +62,7 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
         InfeasibleError: an op that the plan adds can run on no device.
     """
     parts = prices_of(problem)
-    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    specs = parts.op_specs
     expansion = expand(problem.graph, specs, plan, parts.targets)
     ops, kept = expansion.ops, expansion.kept
     columns = (ops.origin, ops.part, ops.host, ops.for_part, ops.serves)

@@ -8,6 +8,7 @@ whole (initial states, the gradient of a mean) take the layout in which their co
 The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -181,9 +182,9 @@ class _Propagation:
                 extent = operand.sizes[layout.axis]
                 found.add(_units(arrival.extents, extent, alternative.size))
         if not found:
-            sizes = aligned_shares(alternative.size, self._weights, self._units)
-            return sizes if min(sizes) > 0 else None
-        return found.pop() if len(found) == 1 else None
+            found = {aligned_shares(alternative.size, self._weights, self._units)}
+        sizes = found.pop() if len(found) == 1 else None
+        return sizes if sizes is not None and min(sizes) > 0 else None
 
     def _cost_us(
         self,
@@ -231,25 +232,29 @@ class _Propagation:
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)
 
-    def _wanted(self) -> dict[int, set[Arrival]]:
-        """Return for each tensor that is whole the layouts in which ops take it."""
-        wanted: dict[int, set[Arrival]] = {}
+    def _wanted(self) -> dict[int, Counter[Arrival]]:
+        """Return for each tensor how many inputs of ops take it in each layout."""
+        wanted: dict[int, Counter[Arrival]] = {}
         for op in range(self._graph.num_ops):
             self._want(op, wanted)
         return wanted
 
-    def _want(self, op: int, wanted: dict[int, set[Arrival]]) -> None:
+    def _want(self, op: int, wanted: dict[int, Counter[Arrival]], times: int = 1) -> None:
+        """Count the inputs of an op; times: -1 no longer counts them."""
         way, spec = self._chosen.get(op), self._specs[op]
         for slot, tensor in enumerate(self._row(op)):
             if tensor is None:
                 continue
-            if way is None or spec is None:
-                wanted.setdefault(tensor, set()).add(ARRIVES_WHOLE)
-                continue
-            wanted.setdefault(tensor, set()).add(_taken(spec, slot, *way))
+            taken = ARRIVES_WHOLE
+            if way is not None and spec is not None:
+                taken = _taken(spec, slot, *way)
+            counts = wanted.setdefault(tensor, Counter())
+            counts[taken] += times
+            if not counts[taken]:
+                del counts[taken]
 
     def _supply(
-        self, op: int, spec: OpSpec, demand: Arrival, wanted: dict[int, set[Arrival]]
+        self, op: int, spec: OpSpec, demand: Arrival, wanted: dict[int, Counter[Arrival]]
     ) -> None:
         """Let an op with whole inputs compute its outputs in the layout of a demand."""
         for alternative in preferred_alternatives(spec, self._local):
@@ -258,19 +263,10 @@ class _Propagation:
             extent = spec.outputs[0].sizes[demand.layout.axis]  # type: ignore[union-attr]
             sizes = _units(demand.extents, extent, alternative.size)
             if sizes is not None and self._can_supply(op, spec, alternative):
-                for tensor in filter(None, self._row(op)):
-                    wanted[tensor].discard(ARRIVES_WHOLE)
+                self._want(op, wanted, -1)
                 self._take(op, spec, (alternative, sizes))
-                for tensor in {t for t in self._row(op) if t is not None}:
-                    self._renew(tensor, wanted)
+                self._want(op, wanted)
                 return
-
-    def _renew(self, tensor: int, wanted: dict[int, set[Arrival]]) -> None:
-        wanted[tensor] = set()
-        for op in self._graph.consumers_of(tensor).tolist():
-            found: dict[int, set[Arrival]] = {}
-            self._want(op, found)
-            wanted[tensor] |= found.get(tensor, set())
 
     def _can_supply(self, op: int, spec: OpSpec, alternative: Alternative) -> bool:
         """Return whether no handle would be split, and no more bytes than those of the outputs."""

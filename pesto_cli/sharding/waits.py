@@ -6,27 +6,24 @@ backward pass waits for all parts of the ops before, so no pipeline is possible.
 the ops around it, if some before it and some after it have equally many parts.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.control_edges import num_alone
 from pesto_cli.sharding.decisions import Decision
 
 _WAITS = Alternative("waits", None, (), ())
 
 
-def split_waits(graph: OpGraph, num_parts: Callable[[int], int]) -> dict[int, Decision]:
-    """Return the decisions to split NoOps.
-
-    num_parts: the number of parts of an op that wait for parts of their index only; 0 if there are
-        none.
-    """
+def split_waits(graph: OpGraph, decided: Mapping[int, Decision]) -> dict[int, Decision]:
+    """Return the decisions to split NoOps; decided: the decision for each other op."""
     counts = dict[int, int]()
     order = [op for op in graph.topological_order.tolist() if graph.types[op] == JOIN.type]
 
     def parts_of(op: int) -> int:
-        return counts.get(op) or num_parts(op)
+        return counts.get(op) or num_alone(decided.get(op))
 
     for op in order:
         before = {parts_of(each) for each in graph.predecessors[op].tolist()} - {0}

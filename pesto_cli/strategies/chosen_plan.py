@@ -1,22 +1,20 @@
 """The plan that a user's constraints choose for some ops; strategies decide on all others.
 
-A rule `by = "batch"` splits ops as in a data-parallel step. If only some ops are split, an op that
-would take open sums of an op that is not among them stays whole.
+A rule `by = "batch"` splits ops as in a data-parallel step. If only some ops are split, an op whose
+parts would take open sums, or values of their own, of an op that is not among them stays whole.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pesto_cli.data.constraints import SplitRule, matching_ops
-from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
-from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
+from pesto_cli.data.plan import ALL_LOCAL, Choice, Local, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.decisions import decisions
-from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
@@ -27,6 +25,7 @@ from pesto_cli.sharding.variables import (
     variable_decisions,
 )
 from pesto_cli.strategies.data_parallel import batch_plan
+from pesto_cli.strategies.plan_mapping import fitting
 
 BATCH = "batch"
 
@@ -85,7 +84,7 @@ def _by_name(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str,
             choice = Choice(way.name, rule.sizes or _equal(name, way, rule.parts or 0))
             if is_variable(spec):
                 found |= _of_variable(problem, op, choice)
-            elif not any(operand.is_handle for operand in spec.inputs):
+            elif not spec.takes_handle:
                 found[name] = choice
     return found
 
@@ -93,7 +92,7 @@ def _by_name(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str,
 def _of_variable(problem: Problem, op: int, choice: Choice) -> Mapping[str, Choice]:
     """Return the choices for a variable, its slots, and all ops that take them."""
     parts, graph = prices_of(problem), problem.graph
-    specs = [parts.spec(each) for each in range(problem.num_ops)]
+    specs = parts.op_specs
     decided = variable_decisions(graph, specs, op, choice.alternative, choice.sizes)
     if decided is None:
         raise BadInputError(_no_variable(problem, specs, op, choice.alternative))
@@ -133,27 +132,19 @@ def _equal(name: str, way: Alternative, num_parts: int) -> tuple[int, ...]:
 
 
 def _by_batch(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str, Choice]:
-    """Return the choices of these ops in a data-parallel plan, if they can be split alone."""
+    """Return the choices of these ops in a data-parallel plan, if they can be split alone.
+
+    An op that cannot compute something else alone, such as the statistics of its own rows, computes
+    the same as the whole op.
+    """
     parts, graph = prices_of(problem), problem.graph
-    names = {graph.names[op] for op in ops}
-    choices = batch_plan(problem, range(rule.parts or 0)).choices
-    plan = Plan({name: choice for name, choice in choices.items() if name in names})
-    decided = decisions(plan, graph, [parts.spec(op) for op in range(problem.num_ops)])
-    kept: dict[str, Choice] = {}
-    for op in graph.topological_order.tolist():
-        if op in decided and _open_sums(graph, op, decided[op].alternative) <= kept.keys():
-            kept[graph.names[op]] = plan.choices[graph.names[op]]
-    return kept
-
-
-def _open_sums(graph: OpGraph, op: int, way: Alternative) -> set[str]:
-    """Return the ops whose open sums an op takes if it is split in this way."""
-    row = () if graph.inputs is None else graph.inputs[op].tolist()
-    return {
-        graph.names[graph.tensor_producer[tensor]]
-        for tensor, layout in zip(row, way.inputs, strict=True)
-        if tensor >= 0 and isinstance(layout, Partial)
-    }
+    names, found = {graph.names[op] for op in ops}, dict[str, Choice]()
+    for local in dict.fromkeys((problem.local, frozenset[Local]())):
+        choices = batch_plan(replace(problem, local=local), range(rule.parts or 0)).choices
+        plan = Plan({name: choices[name] for name in choices if name in names} | found)
+        decided = fitting(graph, parts.op_specs, decisions(plan, graph, parts.op_specs))
+        found = {graph.names[op]: plan.choices[graph.names[op]] for op in decided}
+    return found
 
 
 def _ways(problem: Problem, ops: Sequence[int]) -> str:
@@ -166,7 +157,7 @@ def _ways(problem: Problem, ops: Sequence[int]) -> str:
     names = dict.fromkeys(
         way.name
         for spec in specs
-        if spec is not None and not any(operand.is_handle for operand in spec.inputs)
+        if spec is not None and not spec.takes_handle
         for way in alternatives(spec)
     )
     kept = [graph.names[op] for op in ops if op in parts.kept_whole]

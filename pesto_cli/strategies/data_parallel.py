@@ -229,19 +229,19 @@ def batch_plan(
             f"the batch cannot be split for {len(device_of_part)} accelerator; two or more that "
             "may run ops were expected: use another strategy."
         )
-    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    specs = parts.op_specs
     weights = weights or [1.0] * len(device_of_part)
     prices, fixed = propagation_prices(problem), decisions(problem.chosen, graph, specs)
     fixed = {**decisions_on_variables(graph, specs, variables, len(device_of_part), fixed), **fixed}
     found = [
         propagate(graph, specs, seeds, weights, prices, fixed, problem.local)
-        for seeds in _seeds(problem, len(device_of_part))
+        for seeds in _seeds(problem, weights)
     ]
     found = [each for each in found if each.plan]
     if not found:
         raise UnfitError(
             f"no input of the step can be split into {len(device_of_part)} parts; inputs with a "
-            "common extent of at least as many were expected: use another strategy."
+            "common extent of which each part has at least one were expected: use another strategy."
         )
     best = min(found, key=lambda each: each.cost_us).plan
     if variables is VariableLayout.MIRRORED:
@@ -271,9 +271,7 @@ def decisions_on_variables(
         for way in alternatives(spec):
             if (way.size is None) != (variables is VariableLayout.MIRRORED):
                 continue
-            sizes = (1,) * num_parts
-            if way.size is not None:
-                sizes = shares_of(way.size, sizes)
+            sizes = way.equal_sizes(num_parts)
             found = variable_decisions(graph, specs, op, way.name, sizes) if min(sizes) else None
             if found is not None and not found.keys() & (decided.keys() | chosen.keys()):
                 decided.update(found)
@@ -281,10 +279,15 @@ def decisions_on_variables(
     return decided
 
 
-def _seeds(problem: Problem, num_parts: int) -> Iterator[dict[int, int]]:
-    """Yield ways to split the inputs of the step: for each extent, {tensor: axis}."""
+def _seeds(problem: Problem, weights: Sequence[float]) -> Iterator[dict[int, int]]:
+    """Yield ways to split the inputs of the step: for each extent, {tensor: axis}.
+
+    weights: relative sizes of the parts. An extent is left out if a part had none of it.
+    """
     shape_of = _shapes_of_inputs(problem)
-    for extent in input_extents(problem, num_parts):
+    for extent in input_extents(problem, len(weights)):
+        if min(shares_of(extent, weights)) == 0:
+            continue
         yield {tensor: shape.index(extent) for tensor, shape in shape_of.items() if extent in shape}
 
 

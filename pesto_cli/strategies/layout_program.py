@@ -112,7 +112,7 @@ class LayoutProgram:
         self._weights, self._prices, self._exposed = weights, prices, exposed
         self._num_parts, self._concurrency = len(weights), concurrency
         self._units = balanced_units(problem, weights)
-        specs = [self._parts.spec(op) for op in range(problem.num_ops)]
+        specs = self._parts.op_specs
         self._chosen = decisions(problem.chosen, problem.graph, specs)
         node_of_key: dict[tuple[object, ...], int] = {}
         self._node = [

@@ -157,7 +157,7 @@ def _choices(problem: Problem, plan: Plan, op: int) -> Iterator[Choice]:
     """Yield the ways to split an op, or to split it further than a plan does, in equal parts."""
     parts, name = prices_of(problem), problem.graph.names[op]
     spec, before = parts.spec(op), plan.choices.get(name)
-    if spec is None or is_variable(spec) or any(operand.is_handle for operand in spec.inputs):
+    if spec is None or is_variable(spec) or spec.takes_handle:
         return
     if name in problem.chosen.choices:
         return

@@ -84,7 +84,7 @@ def kept_choices(placed: PlacementFile, problem: Problem) -> KeptChoices:
         UnfitError: the problem has no prices of parts.
     """
     parts = prices_of(problem)
-    specs = [parts.spec(op) for op in range(problem.num_ops)]
+    specs = parts.op_specs
     return _kept_choices(placed, problem.graph, specs, problem.local, parts)
 
 
@@ -125,9 +125,7 @@ def _kept_choices(
             decided |= found
     kept = {graph.names[op] for op in fitting(graph, specs, decided)}
     for op, decision in decided.items():
-        takes_variable = is_variable(decision.spec) or any(
-            operand.is_handle for operand in decision.spec.inputs
-        )
+        takes_variable = is_variable(decision.spec) or decision.spec.takes_handle
         if graph.names[op] not in kept:
             why[graph.names[op]] = WhyWhole.VARIABLE if takes_variable else WhyWhole.NEIGHBOUR
     return KeptChoices(

@@ -58,7 +58,7 @@ class Replicas:
     def of(cls, problem: Problem, plan: Plan, device_of_copy: Sequence[int]) -> "Replicas":
         """Copy the step; part k of each op that the plan splits is in copy k."""
         parts, graph = prices_of(problem), problem.graph
-        specs = [parts.spec(op) for op in range(problem.num_ops)]
+        specs = parts.op_specs
         is_update = graph.labels.phase == Phase.UPDATE
         split = {
             op: each for op, each in decisions(plan, graph, specs).items() if not is_update[op]

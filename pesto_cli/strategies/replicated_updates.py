@@ -10,13 +10,12 @@ from dataclasses import replace
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase
-from pesto_cli.data.plan import WHOLE_OPS, Choice, Plan
+from pesto_cli.data.plan import MIRRORED, REPLICATED_NAME, WHOLE_OPS, Choice, Plan
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.layouts import Partial
-from pesto_cli.sharding.rules import REPLICATED_NAME, alternatives
-from pesto_cli.sharding.rules.variables import MIRRORED
+from pesto_cli.sharding.rules import alternatives
 
 
 def with_replicated_updates(

@@ -45,7 +45,7 @@ class TensorParallel:
         """
         devices, graph = devices_of_equal_parts(problem), problem.graph
         parts = prices_of(problem)
-        specs = [parts.spec(op) for op in range(problem.num_ops)]
+        specs = parts.op_specs
         chosen, prices = decisions(problem.chosen, graph, specs), propagation_prices(problem)
         depth_of, weights = dict(_layers(graph, specs)), [1.0] * len(devices)
         found = []

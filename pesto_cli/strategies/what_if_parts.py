@@ -146,7 +146,7 @@ def _devices(problem: Problem, op: int, present: Sequence[int]) -> Sequence[int]
 
 def _decided(solution: Solution) -> Mapping[int, Decision]:
     asked, parts = solution.asked, prices_of(solution.asked)
-    specs = [parts.spec(op) for op in range(asked.num_ops)]
+    specs = parts.op_specs
     return decisions(_plan_of(solution), asked.graph, specs)
 
 

@@ -8,7 +8,7 @@ which are the dimensions of its loop nest, and the layout of each operand when a
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pesto_cli.data.plan import LOCAL, Local
+from pesto_cli.data.plan import LOCAL, REPLICATED_NAME, Local
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.plugins import Registry, answered, called_with
@@ -78,8 +78,6 @@ RULES: Registry[Rule] = Registry(
     called_with("spec"),
 )
 
-REPLICATED_NAME = "replicated"
-"""The alternative of every op without a state: each part computes the whole op."""
 # Types of ops with scratch memory among their operands, which has no known shape.
 WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
 
@@ -103,7 +101,7 @@ def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[A
             ways = [answered(Alternative, way) for way in rule(spec)]
         allowed = (way for way in ways if way.local is None or way.local in local)
         found = tuple(way for way in allowed if _is_possible(spec, way))
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"an op of type {spec.type} has {len(spec.inputs)} inputs and {len(spec.outputs)} "
             f"outputs that do not fit its rule; the operands of a {spec.type} were "

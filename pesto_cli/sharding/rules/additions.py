@@ -21,7 +21,7 @@ from pesto_cli.sharding.alternative import (
 from pesto_cli.sharding.layouts import WHOLE
 from pesto_cli.sharding.rules.axes import along
 from pesto_cli.sharding.rules.elementwise import elementwise
-from pesto_cli.sharding.rules.open_sums import open_sum
+from pesto_cli.sharding.rules.open_sums import UNSIGNED, open_sum
 
 # Each term that may be whole is an alternative, which has a price of its own.
 MAX_TERMS = 4
@@ -53,6 +53,8 @@ def open_additions(spec: OpSpec) -> Iterator[Alternative]:
     yield from open_sum(spec, *slots)
     for whole in slots if 1 < len(slots) <= MAX_TERMS else ():
         others = [slot for slot in slots if slot != whole]
+        if spec.type == "Sub" and whole == 0 and spec.outputs[0].dtype in UNSIGNED:
+            continue  # `Neg` has no kernel for unsigned numbers
         if all(spec.inputs[slot].shape == spec.outputs[0].shape for slot in others):
             name = f"sum, input {whole} whole"
             for alternative in open_sum(spec, *others, name=name):

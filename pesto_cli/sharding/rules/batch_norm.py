@@ -67,16 +67,18 @@ def normalisation(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def static_channel_axis(spec: OpSpec) -> int | None:
-    """Return the axis of the channels of x; None if the format or a shape is not known.
+    """Return the axis of the channels of x; None if it or a shape is unknown, or x is empty.
 
     The third reserve space, the sixth operand of V3 and its gradient, never has a known shape.
     """
     is_static = all(operand.is_static for operand in (*spec.inputs[:5], *spec.outputs[:5]))
-    return channel_axis(spec, len(spec.inputs[0].sizes)) if is_static else None
+    if not is_static or 0 in spec.inputs[0].sizes:
+        return None
+    return channel_axis(spec, len(spec.inputs[0].sizes))
 
 
 def _num_pixels(images: Operand, channel: int) -> int:
-    return prod(images.sizes) // images.sizes[BATCH] // images.sizes[channel]
+    return prod(size for axis, size in enumerate(images.sizes) if axis not in (BATCH, channel))
 
 
 def _normalised(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) -> Program:

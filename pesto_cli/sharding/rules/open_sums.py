@@ -6,9 +6,10 @@ from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.layouts import SUM, WHOLE
 
-_OTHERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128"
+_OTHERS = "int8 int16 int32 int64 complex64 complex128"
 FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
-NUMBERS = FLOATS | frozenset(_OTHERS.split())
+UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
+NUMBERS = FLOATS | UNSIGNED | frozenset(_OTHERS.split())
 """Types of operands that can be added."""
 
 

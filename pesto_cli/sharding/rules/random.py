@@ -9,7 +9,7 @@ user allows other numbers (`--random local`), its parts draw with seeds of their
 
 from collections.abc import Iterator
 
-from pesto_cli.data.plan import LOCAL, Local
+from pesto_cli.data.plan import LOCAL, REPLICATED_NAME, Local
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Program, Rule, part_spec
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Split
@@ -59,7 +59,7 @@ def drawn(spec: OpSpec) -> Iterator[Alternative]:
     """Factors: none. Replicated if one of the seeds is not 0."""
     if spec.attribute.get("seed") or spec.attribute.get("seed2"):
         whole = (WHOLE,) * len(spec.inputs)
-        yield Alternative("replicated", None, whole, (REPLICATED,))
+        yield Alternative(REPLICATED_NAME, None, whole, (REPLICATED,))
 
 
 RULES: dict[str, Rule] = {

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
+from pesto_cli.sharding.rules.open_sums import NUMBERS
 
 _INTO_TENSOR = """
     TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate
@@ -24,7 +25,7 @@ def scatter_nd(spec: OpSpec) -> Iterator[Alternative]:
     for update, axis, size in _slice_axes(indices, updates):
         inputs = (WHOLE, Split(update), WHOLE)
         yield Alternative(f"slice {axis}", size, inputs, (Split(axis),), resized=((2, axis),))
-    for axis, size in enumerate(indices.sizes[:-1]):
+    for axis, size in enumerate(indices.sizes[:-1] if updates.dtype in NUMBERS else ()):
         yield Alternative(f"index {axis}", size, (Split(axis), Split(axis), WHOLE), (SUM,))
 
 

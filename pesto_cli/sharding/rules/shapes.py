@@ -28,7 +28,7 @@ def reshape(spec: OpSpec) -> Iterator[Alternative]:
 
 
 def outermost_axes(source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Return the outermost axis of each group in two shapes with as many elements.
+    """Return the outermost axis of each group in two shapes with equally many elements.
 
     A group is a smallest sequence of axes of both with the same product. Axes of size 1 are
     skipped.

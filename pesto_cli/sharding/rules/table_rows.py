@@ -1,8 +1,8 @@
 """The first axis of a variable, along which ops look up and update rows.
 
-Each part has some rows of the variable, and takes all indices. An index of another part's row is
-moved to the nearest own row, and what belongs to it counts 0. So lookups are partial, and sums add
-nothing to rows that are not meant.
+Each part has some rows of the variable, and takes all indices. If an index names a row of another
+part, the part uses its nearest own row instead, and replaces the row that it found, or the row that
+it adds, by zeros. So lookups are partial sums, and updates change no row of another part.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, FromSlot, Program
 from pesto_cli.sharding.layouts import SUM, WHOLE, Split
 from pesto_cli.sharding.program_builder import ProgramBuilder, Tensor, constant, taken
+from pesto_cli.sharding.rules.open_sums import NUMBERS
 
 
 def looked_up_rows(spec: OpSpec, name: str) -> Iterator[Alternative]:
     """Return the alternative of a ResourceGather; inputs: handle, indices."""
     table, rows = spec.inputs[0], spec.outputs[0]
-    if rows.dtype != "bool" and not spec.attribute.get("batch_dims"):
+    if rows.dtype in NUMBERS and not spec.attribute.get("batch_dims"):
         inputs = (Split(0), WHOLE)
         yield Alternative(name, table.sizes[0], inputs, (SUM,), program=_lookups)
 

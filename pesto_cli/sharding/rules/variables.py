@@ -9,14 +9,13 @@ Variables by reference (`VariableV2`) stay whole.
 
 from collections.abc import Iterator, Sequence
 
+from pesto_cli.data.plan import MIRRORED
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Layout, Split
 from pesto_cli.sharding.rules.constants import stays_whole
 from pesto_cli.sharding.rules.table_rows import added_rows
 
-MIRRORED = "mirrored"
-"""The alternative with one copy of the variable for each part; all are updated alike."""
 READS = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"}
 )

@@ -51,7 +51,7 @@ NODES_AT_A_TIME = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class OwnSchedule:
     """Baechi's own schedule.
 
     device, start_us: `[num_nodes]`.
@@ -69,7 +69,7 @@ def earliest_first(
     settings: Settings,
     favourite: IntArray,
     is_over: Callable[[], bool] = lambda: False,
-) -> Plan:
+) -> OwnSchedule:
     """Place and schedule all nodes.
 
     If no ready node fits in memory, the authors' program fails. Here the topologically first ready
@@ -91,7 +91,7 @@ def earliest_first(
         if is_over():
             break
     schedule_the_rest(nodes, links, needed, state)
-    return Plan(state.device, state.start, int(state.counts[1]))
+    return OwnSchedule(state.device, state.start, int(state.counts[1]))
 
 
 @kernel
