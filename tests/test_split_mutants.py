@@ -12,7 +12,7 @@ from training_graphs import Build, exported
 from pesto_cli.apply import splitting
 from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
-from pesto_cli.sharding import expansion
+from pesto_cli.sharding import control_edges, expansion
 from pesto_cli.sharding.alternative import one_op_each
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.layouts import Partial
@@ -118,7 +118,7 @@ def lose_control_edges(patch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for_one_part(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(expansion._Expander, "_gives_copies", lambda *_: False)
+    patch.setattr(control_edges.ControlEdges, "_gives_copies", lambda *_: False)
 
 
 class Mutant(NamedTuple):
