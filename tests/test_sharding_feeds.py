@@ -27,11 +27,11 @@ from pesto_cli.sharding.problems import rewritten
 CUT = "data.split_0_2"
 
 
-def fed_graph(columns: int) -> Any:
-    """Return a MetaGraphDef of one op. Its input is a fed tensor of 65,536 rows."""
+def fed_graph(columns: int, num_rows: int = 2**16) -> Any:
+    """Return a MetaGraphDef of one op. Its input is a fed tensor of so many rows."""
 
     def fed(tf: Any) -> list[Any]:
-        data = tf.compat.v1.placeholder(tf.float32, [2**16, columns], name="data")
+        data = tf.compat.v1.placeholder(tf.float32, [num_rows, columns], name="data")
         return [tf.exp(data, name="exp")]
 
     return exported(fed)
@@ -66,6 +66,17 @@ def test_a_feed_is_cut_on_its_host_unless_copying_there_takes_longer(
     found = api.solve(fed_profile(columns), strategy="data-parallel")
     names, devices = found.problem.graph.names, found.problem.machine.devices
     assert devices[found.schedule.device[names.index(CUT)]].name == device
+
+
+def test_both_cuts_of_a_feed_are_on_its_host() -> None:
+    # Two parts of 16,376 rows of 68 bytes are aligned together, and one is not.
+    machine = api.read_machine("v100x4-nvlink")
+    priced = profile(fed_graph(17, 4 * 16_376), machine, parts=(4,))
+    found = api.solve(priced, strategy="data-parallel")
+    names, devices = found.problem.graph.names, found.problem.machine.devices
+    on = {name: devices[found.schedule.device[op]].name for op, name in enumerate(names)}
+    cut = "data.split_0_4"
+    assert [on[f"{cut}.{each}"] for each in ("first", "of_0", "of_1")] == ["CPU:0"] * 3
 
 
 LARGE = Operand((64, 299, 299, 3), "float32")

@@ -8,7 +8,8 @@
    of a bucket of gradients is on the device of the part for which it was added.
 4. Some tensors have only one possible device, such as feeds. The cut of such a tensor is on the
    device that lets the last part arrive earliest. Usually this is the device of the tensor. Then
-   each GPU receives only its part of the batch.
+   each GPU receives only its part of the batch. The same holds for the cut of a piece that such a
+   cut makes.
 5. Any other op, such as a sum of parts, is on the device that takes most of its outputs,
    or else on that from which most of its inputs come. If several devices take equally much of an op
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
@@ -104,15 +105,18 @@ class _Dealer:
         return device if allowed[device] else int(np.argmin(time_us))
 
     def _place_cuts(self) -> None:
-        """Place each cut of a tensor that has only one possible device; see point 4."""
+        """Place each cut of a tensor whose device is known; see point 4."""
         graph = self._graph
         is_added = self._split.origin < 0
         for op in np.flatnonzero(is_added & (self._device[self._group] < 0)).tolist():
             if graph.types[op] in CUTS and graph.inputs is not None:
                 tensor = int(graph.inputs[op][CUTS[graph.types[op]]])
-                holders = np.flatnonzero(self._problem.allowed[self._holder(tensor)])
-                if len(holders) == 1:
-                    self._device[self._group[op]] = self._device_of_cut(op, tensor, holders[0])
+                holder = self._holder(tensor)
+                devices = np.flatnonzero(self._problem.allowed[holder])
+                if is_added[holder] and self._device[self._group[holder]] >= 0:
+                    devices = self._device[self._group[[holder]]]  # a cut of a cut
+                if len(devices) == 1:
+                    self._device[self._group[op]] = self._device_of_cut(op, tensor, devices[0])
 
     def _holder(self, tensor: int) -> int:
         """Return the op of the given graph that has the data of a tensor, also through a view."""
