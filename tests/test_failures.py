@@ -27,6 +27,8 @@ TWICE = """2 root error(s) found.
         f"Graph execution error:\n\n{CAUSE}\n\t [[{{{{node w/read}}}}]]",
         f"{DETECTED}{CAUSE}\n\t [[{{{{node w/read}}}}]]",
         DETECTED + TWICE.format(CAUSE, CAUSE),
+        f"From /job:worker/replica:0/task:0:\n{CAUSE}",
+        f"=====================\nNOT_FOUND: From /job:worker/task:1:\n{CAUSE}",
     ],
 )
 def test_the_line_that_says_what_is_wrong_is_found(message: str) -> None:

@@ -173,3 +173,21 @@ def test_a_placement_file_cannot_store_copies(many_small: Callable[[str], Profil
     profile = many_small("v100x2-nvlink")
     with pytest.raises(PestoError, match="rewrit"):
         api.placement(profile, api.solve(profile, "horovod"))
+
+
+def test_a_sum_on_which_gradients_depend_is_added_in_each_copy() -> None:
+    def centred(tf: Any) -> list[Any]:
+        """The activations minus their mean over the batch, as batch normalisation has them."""
+        tf1 = tf.compat.v1
+        rows = tf1.placeholder(tf.float32, [256, 64], name="rows")
+        hidden = tf.matmul(rows, weights(tf, "first", [64, 64]))
+        hidden = tf.matmul(
+            tf.tanh(hidden - tf.reduce_mean(hidden, 0)), weights(tf, "last", [64, 8])
+        )
+        loss = tf.reduce_mean(tf.square(hidden), name="loss")
+        return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+    profile = api.profile(exported(centred), "v100x2-nvlink", parts=(2,))
+    found = api.solve(profile, "horovod")
+    fills = [name for name in found.problem.graph.names if ".fill_" in name]
+    assert fills

@@ -13,7 +13,7 @@ from pesto_cli import api
 from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.files import Profile
 from pesto_cli.profile.run.reconcile import reconciled
-from pesto_cli.profile.run.stepping import FEWEST_STEPS
+from pesto_cli.profile.run.stepping import FEWEST_STEPS, pair_order
 from pesto_cli.report.spread_plot import spread_chart
 
 
@@ -199,3 +199,11 @@ def test_feeds_and_fetches_do_not_count_as_ops() -> None:
         dispatch_us=0.0,
     )
     assert (found.num_ops, found.op_overhead_us) == (2, 5)
+
+
+@pytest.mark.parametrize("period", [2, 4, 8])
+def test_a_branch_that_runs_in_some_steps_only_is_traced(period: int) -> None:
+    order = [is_traced for pair in range(period) for is_traced in pair_order(pair)]
+    traced = {step % period for step, is_traced in enumerate(order) if is_traced}
+    untraced = {step % period for step, is_traced in enumerate(order) if not is_traced}
+    assert traced == untraced == set(range(period))

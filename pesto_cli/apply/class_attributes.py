@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from pesto_cli.graphdef.colocation import UnionFind, colocation_groups
-from pesto_cli.graphdef.frames import outermost_frames
 from pesto_cli.graphdef.nodes import Node, topological_order
 from pesto_cli.graphdef.wiring import Wiring
 
@@ -19,8 +18,8 @@ def classes_to_drop(step: Wiring, device: Mapping[str, str]) -> frozenset[str]:
     """
     nodes = step.table.needed(step.table.position)
     index_of = {node.name: index for index, node in enumerate(nodes)}
-    frames = outermost_frames(nodes, topological_order(nodes))
-    groups = colocation_groups(nodes, frames, step.op_defs)
+    whole = Wiring(step.table, nodes, topological_order(nodes), step.op_defs)
+    groups = colocation_groups(whole)
     devices: dict[int, set[str]] = {group: set() for group in groups}
     for node, group in zip(nodes, groups, strict=True):
         devices[group].update({device[node.name]} if node.name in device else ())

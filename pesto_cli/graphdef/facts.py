@@ -96,7 +96,7 @@ def facts(meta_graph: Any) -> Facts:
         wiring=step,
         sites=where,
         sizes=sizes,
-        group=colocation_groups(step.nodes, step.frames, step.op_defs),
+        group=colocation_groups(step),
         ops=contracted(step.frames, small),
         returns=_returns(step.nodes, sizes, fetches),
     )

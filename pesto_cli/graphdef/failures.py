@@ -2,7 +2,7 @@
 
 import re
 
-HEADINGS = r"Graph execution error:|\d+ root error\(s\) found\."
+HEADINGS = r"Graph execution error:|\d+ root error\(s\) found\.|=+|([A-Z_]+: )?From /job:\S+:"
 NODE = re.compile(r"^Node: .*\n", re.MULTILINE)
 """The last line of TensorFlow's listing of the program lines that built the failed node."""
 

@@ -10,6 +10,7 @@ from pesto_cli.data.specs import ARGUMENT, Body, BodyOp, Operand, OpSpec, Taken,
 from pesto_cli.graphdef.attributes import attributes_key, plain_attributes
 from pesto_cli.graphdef.body_steps import CALLS, BodyStep, body_step
 from pesto_cli.graphdef.constant_values import constant_values, plain
+from pesto_cli.graphdef.late_reads import late_reads
 from pesto_cli.graphdef.outside_step import variables_taken_whole
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.sizes import TensorSize
@@ -45,22 +46,23 @@ class _Reader:
         self._known = constant_values(step)
         self._values = [tuple(map(plain, known)) for known in self._known]
         self._taken_whole = variables_taken_whole(step.wiring)
+        self._late_reads = late_reads(step.wiring)
 
     def stays_whole(self, members: Sequence[int]) -> bool:
         """Return whether an op must stay whole, whatever its type.
 
         It is not exactly one node (a while loop, the return of a fetch), or runs only if a branch
         of a conditional is taken. Or it reads a variable by reference: an op that cuts the variable
-        would read it at another time. Or it is a variable that a node outside the step needs whole.
-        Or it takes a small constant, which is not part of the op graph, with a value that a spec
-        cannot hold.
+        would read it at another time. The same holds for `late_reads`. Or it is a variable that a
+        node outside the step needs whole. Or it takes a small constant, which is not part of the op
+        graph, with a value that a spec cannot hold.
         """
         if len(members) != 1:
             return True
         wiring, index = self._step.wiring, members[0]
         if wiring.frames[index] is not None or wiring.branches[index]:
             return True
-        if wiring.nodes[index].name in self._taken_whole:
+        if wiring.nodes[index].name in self._taken_whole or index in self._late_reads:
             return True
         return any(
             wiring.signature(source).outputs[output].is_ref

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.data.columns import IntArray
+from pesto_cli.data.adjacency import reached
+from pesto_cli.data.columns import BoolArray, IntArray
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
@@ -59,7 +61,7 @@ class Replicas:
         """Copy the step; part k of each op that the plan splits is in copy k."""
         parts, graph = prices_of(problem), problem.graph
         specs = parts.op_specs
-        is_update = graph.labels.phase == Phase.UPDATE
+        is_update = _is_update(graph)
         split = {
             op: each for op, each in decisions(plan, graph, specs).items() if not is_update[op]
         }
@@ -102,6 +104,17 @@ class Replicas:
             able = np.flatnonzero(allowed).tolist()
             found[group] = min(able, key=lambda each: (each != own, hosts[each] != hosts[own]))
         return found[problem.graph.colocation_group]
+
+
+def _is_update(graph: OpGraph) -> BoolArray:
+    """Return whether each op is of the update, `[num_ops]`; no gradient depends on such an op.
+
+    The phase of an op that adds gradients does not tell whether other gradients depend on it.
+    """
+    phase = graph.labels.phase
+    is_needed = reached(graph.predecessors, np.flatnonzero(phase == Phase.BACKWARD).tolist())
+    found: BoolArray = (phase == Phase.UPDATE) & ~is_needed
+    return found
 
 
 def _add_copy(
@@ -162,12 +175,11 @@ def _gradients(problem: Problem, split: Mapping[int, Decision], ops: NewOps) -> 
 
     Split ones are pieces. Others of floating point are sums; indices that are whole are alike.
     """
-    graph, phase = problem.graph, problem.graph.labels.phase
-    for op in np.flatnonzero(phase == Phase.BACKWARD).tolist():
+    graph, is_update = problem.graph, _is_update(problem.graph)
+    is_backward = (graph.labels.phase != Phase.FORWARD) & ~is_update
+    for op in np.flatnonzero(is_backward).tolist():
         for output, tensor in enumerate(graph.tensors_of(op)):
-            takers = [
-                taker for taker in _takers(problem, tensor) if phase[taker[0]] == Phase.UPDATE
-            ]
+            takers = [taker for taker in _takers(problem, tensor) if is_update[taker[0]]]
             on_host = graph.consumer_on_host[graph.consumer_offsets[tensor] :][
                 : len(graph.consumers_of(tensor))
             ]

@@ -182,7 +182,7 @@ def _built(
         try:
             name, solution = way(problem, context)
         except BadInputError as error:
-            notes = (*notes, f"{way.name}: {error}")
+            notes = (*notes, f"{way.name}: {error}".replace(": use another strategy.", "."))
             continue
         schedule = justified(Simulator(solution.problem), solution.schedule)
         solution = replace(solution, schedule=schedule)
@@ -192,7 +192,7 @@ def _built(
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
     refined = [*started, *(each for each in others if each[1].objective < hopeless)]
-    return refined, (*notes, *ways.notes)
+    return refined, (*dict.fromkeys(notes), *ways.notes)
 
 
 def _with_equal_ends(

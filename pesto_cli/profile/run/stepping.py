@@ -1,4 +1,4 @@
-"""Run steps with and without a trace alternately, so that disturbances affect both equally.
+"""Run steps with and without a trace in pairs, so that disturbances affect both equally.
 
 The traced steps give the times of ops. The untraced steps give the step time without the cost of
 tracing. This module runs in the client process.
@@ -40,6 +40,16 @@ class Stepped:
     idle_us: FloatArray
 
 
+def pair_order(number: int) -> tuple[bool, bool]:
+    """Return whether each step of a pair is traced; number: of the pair, from 0.
+
+    A branch of a step may run in every second, fourth or eighth step only, as in gradient
+    accumulation. The order is the Thue-Morse sequence, so that some such steps are traced.
+    """
+    is_first_traced = number.bit_count() % 2 == 1
+    return is_first_traced, not is_first_traced
+
+
 def stepped(
     connection: Connection,
     meta: Any,
@@ -49,7 +59,7 @@ def stepped(
     feeds: str | None,
     limit_s: float = math.inf,
 ) -> Stepped:
-    """Run `num_steps` untraced and as many traced steps of a placed MetaGraphDef, alternately.
+    """Run `num_steps` untraced and as many traced steps of a placed MetaGraphDef, in pairs.
 
     place_of: TensorFlow's name of a device -> its device kind. limit_s: no more steps begin after
         so many seconds, except for the fewest.
@@ -59,9 +69,12 @@ def stepped(
         for _ in repetitions(num_warm_up, FEWEST_WARM_UP, deadline_s):
             step.run()
         untraced_us, traced = [], []
-        for _ in repetitions(num_steps, FEWEST_STEPS, deadline_s):
-            untraced_us.append(step.run().us)
-            traced.append(step.traced())
+        for number in repetitions(num_steps, FEWEST_STEPS, deadline_s):
+            for is_traced in pair_order(number):
+                if is_traced:
+                    traced.append(step.traced())
+                else:
+                    untraced_us.append(step.run().us)
     return Stepped(
         measured=step_stats.measured(
             [metadata.step_stats for metadata in traced],
