@@ -175,19 +175,22 @@ def test_a_placement_file_cannot_store_copies(many_small: Callable[[str], Profil
         api.placement(profile, api.solve(profile, "horovod"))
 
 
-def test_a_sum_on_which_gradients_depend_is_added_in_each_copy() -> None:
-    def centred(tf: Any) -> list[Any]:
-        """The activations minus their mean over the batch, as batch normalisation has them."""
-        tf1 = tf.compat.v1
-        rows = tf1.placeholder(tf.float32, [256, 64], name="rows")
-        hidden = tf.matmul(rows, weights(tf, "first", [64, 64]))
-        hidden = tf.matmul(
-            tf.tanh(hidden - tf.reduce_mean(hidden, 0)), weights(tf, "last", [64, 8])
-        )
-        loss = tf.reduce_mean(tf.square(hidden), name="loss")
-        return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+def keras_norms() -> Any:
+    """Return a Keras model whose gradients depend on sums over the batch, and the specs of data."""
+    import keras
+    import tensorflow as tf
 
-    profile = api.profile(exported(centred), "v100x2-nvlink", parts=(2,))
-    found = api.solve(profile, "horovod")
-    fills = [name for name in found.problem.graph.names if ".fill_" in name]
-    assert fills
+    layers = [keras.layers.Dense(32), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
+    model = keras.Sequential([keras.Input((64,), 256), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=False)
+    return model, [tf.TensorSpec([256, 64]), tf.TensorSpec([256], tf.int32)]
+
+
+def test_rings_do_not_add_sums_on_which_gradients_depend() -> None:
+    profile = api.profile(api.export(f"{__file__}:keras_norms"), "v100x2-nvlink", parts=(2,))
+    graph = api.solve(profile, "horovod").problem.graph
+    ends = [op for op, name in enumerate(graph.names) if ".empty_" in name]
+    takers = {graph.names[op] for end in ends for op in graph.successors[end].tolist()}
+    assert takers
+    assert all(name.startswith(("sgd", "ring_")) for name in takers)
