@@ -157,7 +157,8 @@ with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
     w = tf1.get_variable("w", initializer=np.eye(3, dtype=np.float32), use_resource=False)
     v = tf1.get_variable("v", initializer=np.eye(3, dtype=np.float32), use_resource=False)
     loss = tf.reduce_mean(tf.tanh(x @ w) @ v)
-    train = tf1.train.GradientDescentOptimizer(1.0).minimize(loss)
+    with tf.control_dependencies([loss]):  # the product with v reads the memory of v
+        train = tf1.train.GradientDescentOptimizer(1.0).minimize(loss)
     average = tf1.train.ExponentialMovingAverage(0.5)
     with tf.control_dependencies([train]):
         train = average.apply([w, v])
