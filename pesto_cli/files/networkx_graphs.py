@@ -230,7 +230,7 @@ def _tensors(
 ) -> tuple[dict[Output, int], list[Tensor], list[tuple[int, int]]]:
     """Return the tensor index of every output, the tensors, and the control edges.
 
-    The outputs of an op that have numbers come first, by their numbers.
+    Outputs with numbers come first, in the order of their numbers, and then those without.
     """
     sizes = _of_outputs(graph, "output_bytes", checked.size)
     shapes = _of_outputs(graph, "output_shapes", checked.shape)

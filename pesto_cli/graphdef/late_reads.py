@@ -1,10 +1,10 @@
 """Reads of reference variables that see a later write.
 
-The output of a reference variable is the variable's memory, and TensorFlow stores that of an
-Identity on it (`w/read`) there, too. So a node that takes such an output after a write of the
-variable sees the new value. An example is the moving average of a weight after the weight's update.
-This holds only if the node is whole and on the variable's device: a copy for another device, or a
-part of it, may be made before the write.
+The output of a reference variable is the variable's memory. TensorFlow stores the output of an
+Identity on the variable (`w/read`) in the same memory. So a node that takes such an output after a
+write of the variable sees the new value. An example is the moving average of a weight after the
+weight's update. This holds only if the node is whole and on the variable's device: a copy for
+another device, or a part of it, may be made before the write.
 """
 
 from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input
@@ -16,6 +16,8 @@ def late_reads(wiring: Wiring) -> dict[int, int]:
 
     The nodes between them and the variable are among them. The result is {node: variable}.
     """
+    if not any(node.type in REFERENCE_VARIABLES for node in wiring.nodes):
+        return {}
     variable_of, passed_on = dict[int, int](), dict[int, int]()
     bit, writes = dict[int, int](), dict[int, int]()
     for index in wiring.order:

@@ -31,7 +31,7 @@ def num_alone(decision: Decision | None) -> int:
 
 
 def _has_effect(spec: OpSpec) -> bool:
-    """Return whether an op changes a state that others read; to draw random numbers does not."""
+    """Return whether an op changes a state that others read. Random ops do not count."""
     is_read = is_variable(spec) or spec.type in READS
     return spec.is_stateful and not is_read and spec.type not in random.RULES
 

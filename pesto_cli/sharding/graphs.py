@@ -204,7 +204,7 @@ class _Builder:
         return -1
 
     def _kept_number(self, ref: Ref) -> int:
-        """Return the op of an output in the split graph; -1 for a constant that is no op there."""
+        """Return the number of an op in the split graph; -1 for a constant that is no op there."""
         return self._number.get(ref[0], -1)
 
 

@@ -78,7 +78,7 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
 def _cut_twice(
     add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
 ) -> list[Ref]:
-    """Return the parts of a whole tensor, cut from as many pieces as need no copy."""
+    """Cut a whole tensor into pieces without a copy, if possible, and then these into parts."""
     for number in range(2, len(extents) // 2 + 1):
         pieces = _runs(extents, number)
         sizes = tuple(map(sum, pieces))
@@ -101,7 +101,7 @@ def _each_divided(
     pieces: Sequence[tuple[int, ...]],
     wholes: Sequence[Ref],
 ) -> list[Ref]:
-    """Cut several pieces of a tensor; pieces: the extents of the parts of each."""
+    """Cut each piece of a tensor into parts; pieces: for each piece, the extents of its parts."""
     parts = []
     for place, (extents, whole) in enumerate(zip(pieces, wholes, strict=True)):
         piece = operand.resized(axis, sum(extents))

@@ -75,7 +75,7 @@ class Replicas:
         ops = NewOps()
         for copy in range(num_copies):
             _add_copy(ops, problem, copy, split, feeds)
-        gradients = tuple(_gradients(problem, split, ops))
+        gradients = tuple(_gradients(problem, split, ops, is_update))
         return cls(problem, device_of_copy, ops, decided, gradients)
 
     def copied(self, tensor: int, copy: int) -> Ref:
@@ -170,12 +170,14 @@ def _takers(problem: Problem, tensor: int) -> Iterator[tuple[int, int]]:
             yield op, slot
 
 
-def _gradients(problem: Problem, split: Mapping[int, Decision], ops: NewOps) -> Iterator[Gradient]:
+def _gradients(
+    problem: Problem, split: Mapping[int, Decision], ops: NewOps, is_update: BoolArray
+) -> Iterator[Gradient]:
     """Yield the tensors on devices that the update takes from the backward pass.
 
     Split ones are pieces. Others of floating point are sums; indices that are whole are alike.
     """
-    graph, is_update = problem.graph, _is_update(problem.graph)
+    graph = problem.graph
     is_backward = (graph.labels.phase != Phase.FORWARD) & ~is_update
     for op in np.flatnonzero(is_backward).tolist():
         for output, tensor in enumerate(graph.tensors_of(op)):
