@@ -1,7 +1,7 @@
-"""Escapes names and texts from files and other programs, so that terminals show them safely."""
+"""Texts for terminals: names from files and other programs are escaped, long lists are cut."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -18,6 +18,11 @@ def printable(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first `most` texts, joined, with `...` if there are more."""
+    return separator.join([*texts[:most], *(["..."] if len(texts) > most else [])])
 
 
 def printable_chart(value: Any) -> Any:

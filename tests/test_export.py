@@ -380,6 +380,11 @@ def test_the_error_for_open_shapes_lists_the_options_to_set_them(open_graph):
     assert str(found.value).endswith("--feed x=32,3 --feed y=32")
 
 
+def test_shapes_of_inputs_that_do_not_fit_together_are_refused(open_graph):
+    with pytest.raises(BadInputError, match=r"--feed x=32,3 --feed y=31\): .*equal.*\[31\]"):
+        export(str(open_graph), fetches=["train"], feeds={"x": (32, 3), "y": (31,)})
+
+
 @pytest.mark.parametrize("fetch", ["train", "loss:0"])
 def test_fetches_that_train_nothing_cause_a_remark(pesto, tmp_path, open_graph, fetch):
     options = ("--fetch", fetch, "--feed", "x=32,3", "--feed", "y=32", "-o", tmp_path / "out.meta")

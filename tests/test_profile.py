@@ -289,6 +289,19 @@ def test_a_loop_whose_length_depends_on_data_counts_as_one_iteration_and_is_note
     assert "while loop 'open" in note
 
 
+def test_loops_whose_lengths_depend_on_data_have_one_note():
+    def build(tf):
+        fed = tf.compat.v1.placeholder(tf.float32, [], name="fed")
+        halved = [
+            tf.while_loop(lambda value: value > 1, lambda value: value / 2, [fed], name=f"loop_{i}")
+            for i in range(5)
+        ]
+        return [tf.add_n(halved, name="total")]
+
+    (note,) = profile(exported(build), SERVER).provenance["notes"]
+    assert re.search(r"iterations of 5 while loops \('loop_0\S*', '\S+', '\S+', \.\.\.\) do", note)
+
+
 def test_sizes_that_depend_on_data_are_noted_unless_the_csv_gives_them(tmp_path):
     def build(tf):
         values = tf.compat.v1.placeholder(tf.float32, [300, 7], name="values")

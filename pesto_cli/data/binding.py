@@ -16,6 +16,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Compound, Role
 from pesto_cli.data.problem import Problem
+from pesto_cli.printable import first_of
 
 LEAST_SHARE = 0.1
 MOST_TRIED = 20
@@ -67,8 +68,8 @@ def binding_note(problem: Problem) -> str | None:
     if not found:
         return None
     others = [repr(binding.name) for binding in found[1:]]
-    more = f"; the same holds for {', '.join(others[:SHOWN])}" if others else ""
-    return f"{found[0].text}{more}{', ...' if len(others) > SHOWN else ''}."
+    more = f"; the same holds for {first_of(others, SHOWN)}" if others else ""
+    return f"{found[0].text}{more}."
 
 
 def bindings(problem: Problem) -> list[Binding]:

@@ -10,6 +10,19 @@ from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
+
+class NotImportedError(BadInputError):
+    """TensorFlow cannot import a graph."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        """Write the message; what: the graph, reason: the error of TensorFlow."""
+        self.reason = reason
+        super().__init__(
+            f"{what}: TensorFlow {tensorflow().__version__} cannot import the graph: {reason}"
+            " Export it with the TensorFlow version that wrote it, or fix the graph."
+        )
+
+
 VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
 MAIN_OP = "saved_model_main_op"
@@ -23,7 +36,7 @@ def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str)
     in `init_op` (the existing one, else a new one for all variables and tables), and the variables
     in TensorFlow's own collections. It has a saver if there are variables. An initial value reads
     another variable only if that is initialised (see `guards`). `what` names the graph in errors.
-    Raises BadInputError when TensorFlow cannot import the graph.
+    Raises NotImportedError when TensorFlow cannot import the graph.
     """
     tf1 = tensorflow().compat.v1
     if VARIABLES not in meta.collection_def:
@@ -86,17 +99,13 @@ def _variable_definitions(nodes: Mapping[str, Any]) -> Iterator[Any]:
 def imported(meta: Any, what: str) -> Any:
     """Import `meta` into the default graph and return its saver: its own, or a new one.
 
-    Raises BadInputError when TensorFlow cannot import the graph.
+    Raises NotImportedError when TensorFlow cannot import the graph.
     """
-    tf = tensorflow()
     try:
-        return tf.compat.v1.train.import_meta_graph(meta)
+        return tensorflow().compat.v1.train.import_meta_graph(meta)
     except Exception as error:  # TensorFlow raises many types of errors for damaged graphs.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInputError(
-            f"{what}: TensorFlow {tf.__version__} cannot import the graph: {reason}"
-            " Export it with the TensorFlow version that wrote it, or fix the graph."
-        ) from error
+        raise NotImportedError(what, reason) from error
 
 
 def _set_collection(graph: Any, key: str, names: Sequence[str]) -> None:

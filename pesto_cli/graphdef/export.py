@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef import grappler
-from pesto_cli.graphdef.completion import complete
+from pesto_cli.graphdef.completion import NotImportedError, complete
 from pesto_cli.graphdef.data_sets import add_iterator_initialisers
 from pesto_cli.graphdef.fetches import (
     TRAIN_OP,
@@ -95,7 +96,18 @@ def flat_step(
     add_iterator_initialisers(meta, step, what)
     check_self_contained(step, meta.graph_def.library, what)
     warn_of_compiled_calls(step, what)
-    completed = complete(meta, chosen, [node.name for node in fed], what)
+    try:
+        completed = complete(meta, chosen, [node.name for node in fed], what)
+    except NotImportedError as error:
+        if not feeds:
+            raise
+        given = " ".join(
+            f"--feed {name}={','.join(map(str, shape))}" for name, shape in feeds.items()
+        )
+        raise BadInputError(
+            f"{what}: the graph cannot have inputs of these shapes ({given}): {error.reason}"
+            " Shapes that fit together were expected."
+        ) from error
     exported = grappler.optimize(completed, what) if optimize else completed
     if not as_built:
         simplify(exported)

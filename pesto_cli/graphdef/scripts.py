@@ -22,7 +22,7 @@ from pesto_cli.graphdef.keras_devices import (
 from pesto_cli.graphdef.keras_models import traced_train_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.xla import compiled_function, compiled_model
-from pesto_cli.printable import logger
+from pesto_cli.printable import first_of, logger
 
 EXPECTED = (
     "a train op, a dict with 'train_op', (tf.function, specs) or a compiled Keras model, alone or"
@@ -142,11 +142,10 @@ def function_missing(source: str) -> BadInputError:
     if not path.is_file():
         return _no_script(path)
     names = _own_functions(path) or ["FUNCTION"]
-    shown = ", ".join(f"{source}:{name}" for name in names[:SHOWN_FUNCTIONS])
-    more = ", ..." if len(names) > SHOWN_FUNCTIONS else ""
+    shown = first_of([f"{source}:{name}" for name in names], SHOWN_FUNCTIONS)
     return BadInputError(
         f"{source}: a script without a function, where script.py:FUNCTION was expected. Name the"
-        f" function that builds the training step: {shown}{more}. Or run the script up to its first"
+        f" function that builds the training step: {shown}. Or run the script up to its first"
         f" training step and capture the graph: pesto export {source} --capture"
     )
 

@@ -9,6 +9,7 @@ from itertools import chain, count
 from typing import Any
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.printable import first_of
 
 SHOWN_OF_A_CYCLE = 8
 VARIABLE_COLLECTIONS = (
@@ -122,9 +123,7 @@ def _damaged(what: str, part: str, error: Exception) -> BadInputError:
 def cycle_text(names: Sequence[str]) -> str:
     """Return the text `2 nodes form a cycle (a -> b -> a)` for an error message."""
     nodes = "1 node forms" if len(names) == 1 else f"{len(names)} nodes form"
-    shown = " -> ".join(names[:SHOWN_OF_A_CYCLE])
-    more = " -> ..." if len(names) > SHOWN_OF_A_CYCLE else ""
-    return f"{nodes} a cycle ({shown}{more} -> {names[0]})"
+    return f"{nodes} a cycle ({first_of(names, SHOWN_OF_A_CYCLE, ' -> ')} -> {names[0]})"
 
 
 def producers(node: Any) -> Iterator[str]:

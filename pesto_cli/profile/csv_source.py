@@ -19,6 +19,7 @@ import numpy as np
 from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError
+from pesto_cli.printable import first_of
 from pesto_cli.profile.source import CostRequest, Costs
 from pesto_cli.profile.table import TableRow, read_rows
 
@@ -127,11 +128,10 @@ def _check_every_op_is_timed(path: Path, graph: OpGraph, time_us: Mapping[str, F
         is_timed |= ~np.isnan(column)
     missing = np.flatnonzero(~is_timed)
     if len(missing):
-        names = ", ".join(repr(graph.names[op]) for op in missing[:SHOWN_OPS])
+        names = first_of([repr(graph.names[op]) for op in missing], SHOWN_OPS)
         raise BadInputError(
-            f"{path} has no time for {len(missing)} of {graph.num_ops} ops: {names}"
-            f"{', ...' if len(missing) > SHOWN_OPS else ''}; at least one row for every op was "
-            "expected (0 for what takes no time)."
+            f"{path} has no time for {len(missing)} of {graph.num_ops} ops: {names}; at "
+            "least one row for every op was expected (0 for what takes no time)."
         )
 
 

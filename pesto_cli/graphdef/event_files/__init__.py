@@ -17,7 +17,7 @@ from pesto_cli.graphdef.structure import (
     producers,
     unused_name,
 )
-from pesto_cli.printable import logger
+from pesto_cli.printable import first_of, logger
 
 SHOWN_FETCHES = 8
 # A sink that depends on one of these saves or restores variables.
@@ -93,12 +93,11 @@ def _fetch_every_sink(meta: Any, outputs: Sequence[str], what: str) -> None:
     losses = [f"{name}:0" for name in sinks if _is_loss(meta.graph_def, name)]
     meta.collection_def[TRAIN_OP].node_list.value[:] = [train_op, *(outputs or losses)]
     if len(sinks) > 1:
-        shown = ", ".join([*sinks[:SHOWN_FETCHES], *(["..."] if sinks[SHOWN_FETCHES:] else [])])
         log.warning(
             "%s: a step runs all %d nodes without consumers: %s. Choose others with --fetch.",
             what,
             len(sinks),
-            shown,
+            first_of(sinks, SHOWN_FETCHES),
         )
 
 

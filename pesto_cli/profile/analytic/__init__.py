@@ -19,6 +19,7 @@ from pesto_cli.data.graph import BoolArray
 from pesto_cli.data.machine import DeviceKind
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.nodes import reached
+from pesto_cli.printable import first_of
 from pesto_cli.profile.affinity import affinity
 from pesto_cli.profile.analytic.estimates import EstimateRequest, estimates_us
 from pesto_cli.profile.analytic.groups import with_groups
@@ -26,6 +27,9 @@ from pesto_cli.profile.analytic.kinds import described_kinds, is_free, launched_
 from pesto_cli.profile.analytic.loose import loose_us
 from pesto_cli.profile.analytic.unfolding import Unfolded, unfold
 from pesto_cli.profile.source import CostRequest, Costs
+
+# Nodes that a note names.
+SHOWN_NODES = 3
 
 
 def costs(request: CostRequest) -> Costs:
@@ -98,14 +102,22 @@ def _is_free(step: Unfolded, index: int, kind: DeviceKind) -> bool:
 
 
 def _notes(step: Unfolded) -> Iterator[str]:
-    for name in step.unknown_loops:
+    if loops := step.unknown_loops:
         yield (
-            f"the number of iterations of while loop {name!r} does not follow from the graph: 1 "
-            "was assumed; give measured times to correct it (pesto profile --source csv:FILE)."
-        )
-    for name in sorted(step.not_inlined):
-        yield (
-            f"TensorFlow does not inline the function that {name!r} calls: its time was estimated "
-            "from its inputs and outputs alone; give a measured time (pesto profile --source "
+            f"the number of iterations of {_named('while loop', loops)} does not follow from the "
+            "graph: 1 was assumed; give measured times to correct it (pesto profile --source "
             "csv:FILE)."
         )
+    if calls := sorted(step.not_inlined):
+        yield (
+            f"TensorFlow does not inline the function of {_named('call', calls)}: its time was "
+            "estimated from its inputs and outputs alone; give a measured time (pesto profile "
+            "--source csv:FILE)."
+        )
+
+
+def _named(kind: str, names: Sequence[str]) -> str:
+    """Return the kind and the name of a node, or a number of nodes and the names of the first."""
+    if len(names) == 1:
+        return f"{kind} {names[0]!r}"
+    return f"{len(names)} {kind}s ({first_of([*map(repr, names)], SHOWN_NODES)})"

@@ -7,6 +7,7 @@ import numpy as np
 from pesto_cli.data.graph import BoolArray
 from pesto_cli.data.labels import Role
 from pesto_cli.errors import BadInputError
+from pesto_cli.printable import first_of
 from pesto_cli.profile.analytic.kinds import NO_LAUNCH
 from pesto_cli.profile.measured.attributed import Attributed
 from pesto_cli.profile.source import CostRequest, Coverage
@@ -84,8 +85,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(str(name)) for name in names[:SHOWN_NAMES])
-    return f"{shown}, ..." if len(names) > SHOWN_NAMES else shown
+    return first_of([repr(str(name)) for name in names], SHOWN_NAMES)
 
 
 def _counted(count: int, noun: str) -> str:
