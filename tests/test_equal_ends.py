@@ -20,7 +20,13 @@ from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies import split_ways
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
-from pesto_cli.strategies.equal_ends import _ends_us, resized, with_equal_ends
+from pesto_cli.strategies.equal_ends import (
+    _ends_us,
+    _units,
+    resized,
+    with_equal_ends,
+    with_units_moved,
+)
 from pesto_cli.strategies.meshes import Mesh
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged
@@ -117,3 +123,27 @@ def test_the_longest_share_is_as_short_as_possible(extent: int, weights: list[fl
     possible = [(*sizes, extent - sum(sizes)) for sizes in every if sum(sizes) <= extent]
     assert sum(found) == extent
     assert longest(found) == pytest.approx(min(map(longest, possible)))
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.floats(0.1, 10)), min_size=2, max_size=3))
+def test_the_latest_end_is_as_early_as_possible(parts: list[tuple[int, float]]) -> None:
+    units, end_us = np.array([units for units, _ in parts]), np.array([end for _, end in parts])
+    unit_us = end_us / units
+
+    def latest(moved: tuple[int, ...]) -> float:
+        return float((end_us + (np.array(moved) - units) * unit_us).max())
+
+    found = with_units_moved(units, end_us)
+    every = product(range(1, units.sum() + 1), repeat=len(parts))
+    assert min(found) >= 1
+    assert sum(found) == sum(units)
+    possible = [latest(each) for each in every if sum(each) == sum(units)]
+    assert latest(tuple(found)) == pytest.approx(min(possible))
+
+
+def test_the_units_of_parts_are_those_of_most_ops(across: Problem) -> None:
+    rows, doubled = (4097, 4095, 4096, 4096), (8194, 8190, 8192, 8192)
+    choices = [Choice("rows", rows), Choice("rows", doubled), Choice("columns", (128,) * 4)]
+    copies = [Choice("copies", (1,) * 4)] * 4
+    plan = Plan({f"op_{index}": each for index, each in enumerate([*choices, *copies])})
+    assert _units(across, plan).tolist() == list(rows)

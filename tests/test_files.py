@@ -375,6 +375,7 @@ def test_a_write_follows_a_link_and_writes_to_a_pipe(tmp_path: Path) -> None:
         ("value['machine']['devices'][0]['memory_bytes'] = 10**400", "less than or equal"),
         ("value['machine']['signal_us'] = 1e400", "Infinity is not a number"),
         ("value['ops']['time_us']['GPU'][0] = 1e300", "a number from 0 to 1e"),
+        ("value['ops']['time_us']['GPU'][0] = 5e-324", "0, or a time of at least 1e-30"),
         ("value['ops']['time_us']['GPU'][0] = float('nan')", "NaN is not a number"),
         (
             "value['ops'].update(name=[], time_us={}); value['tensors'] = "

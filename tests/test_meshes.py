@@ -185,6 +185,14 @@ def test_the_all_reduce_is_flat_or_by_host(problem: Problem, latency_us: float) 
     assert flat.makespan_us != by_host.makespan_us
 
 
+def test_sums_by_host_on_one_host_are_flat(problem: Problem) -> None:
+    placed = on_machine(problem, PRESETS["v100x4-nvlink"])
+    flat, by_host = (DataParallel(by_host=each)(placed, Context()) for each in (False, True))
+    assert by_host.plan is not None
+    assert by_host.plan == flat.plan
+    assert by_host.makespan_us == flat.makespan_us
+
+
 @pytest.mark.parametrize(
     ("machine", "by_host"), [(slow_network(100.0), True), (PRESETS["v100x4-nvlink"], False)]
 )

@@ -1,8 +1,8 @@
 """A fed tensor is in host memory; it is cut where the parts arrive first."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from pesto_cli.files import Profile
 from pesto_cli.graphdef.spec_nodes import node_def
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.profile import profile
-from pesto_cli.sharding import added_ops
+from pesto_cli.sharding import added_ops, pieces
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.pieces import cut
 from pesto_cli.sharding.problems import rewritten
@@ -68,15 +68,25 @@ def test_a_feed_is_cut_on_its_host_unless_copying_there_takes_longer(
     assert devices[found.schedule.device[names.index(CUT)]].name == device
 
 
-def test_both_cuts_of_a_feed_are_on_its_host() -> None:
-    # Two parts of 16,376 rows of 68 bytes are aligned together, and one is not.
+def test_both_cuts_of_a_feed_are_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SMALL_CONSTANT_ELEMENTS", 2)
     machine = api.read_machine("v100x4-nvlink")
-    priced = profile(fed_graph(17, 4 * 16_376), machine, parts=(4,))
+    priced = profile(fed_graph(17, 4 * 16_376 + 1), machine, parts=(4,))
     found = api.solve(priced, strategy="data-parallel")
     names, devices = found.problem.graph.names, found.problem.machine.devices
     on = {name: devices[found.schedule.device[op]].name for op, name in enumerate(names)}
-    cut = "data.split_0_4"
+    cut = "data.split_0_of_16377_16376_16376_16376"
     assert [on[f"{cut}.{each}"] for each in ("first", "of_0", "of_1")] == ["CPU:0"] * 3
+
+
+def test_each_large_part_of_a_feed_is_cut_on_its_host() -> None:
+    machine = api.read_machine("v100x4-nvlink")
+    priced = profile(fed_graph(17, 4 * 2**16 + 1), machine, parts=(4,))
+    found = api.solve(priced, strategy="data-parallel")
+    names, devices = found.problem.graph.names, found.problem.machine.devices
+    on = {name: devices[found.schedule.device[op]].name for op, name in enumerate(names)}
+    cuts = [name for name in names if name.startswith("data.split_0_of_65537_65536")]
+    assert [(name[-7:], on[name]) for name in cuts] == [(f".part_{i}", "CPU:0") for i in range(4)]
 
 
 LARGE = Operand((64, 299, 299, 3), "float32")
@@ -115,32 +125,21 @@ def test_large_rows_that_are_aligned_together_are_cut_through_a_view(
 
 
 @pytest.mark.parametrize(
-    ("extents", "sizes"),
-    [
-        ((8,) * 8, ([16] * 4, [[8, 8]] * 4)),
-        ((4,) * 16, ([16] * 4, [[4] * 4] * 4)),
-        ((7, 9, 9, 7), ([16, 16], [[7, 9], [9, 7]])),
-        ((9, 7, 17, 31), ([16, 48], [[9, 7], [17, 31]])),
-    ],
+    "extents", [(8,) * 8, (4,) * 16, (7, 9, 9, 7), (9, 7, 17, 31), (24, 40), (61, 4)]
 )
-def test_parts_that_are_aligned_in_groups_are_cut_twice(
-    extents: tuple[int, ...], sizes: tuple[list[int], list[list[int]]]
-) -> None:
-    num_rows, operand = sum(extents), LARGE.resized(0, sum(extents))
-    ops = cut_ops(operand, 0, extents)
-    first, *then = [spec for spec in ops.specs if spec is not None and spec.type in CUTS]
-    assert first.shares_memory
-    unit = math.gcd(*sizes[0])
-    assert [output.sizes[0] * unit for output in first.outputs] == sizes[0]
-    assert [[output.sizes[0] for output in spec.outputs] for spec in then] == sizes[1]
-    assert sum(spec.inputs[CUTS[spec.type]].sizes[0] for spec in then) == num_rows
+def test_large_parts_that_are_not_aligned_are_cut_one_by_one(extents: tuple[int, ...]) -> None:
+    ops = cut_ops(LARGE.resized(0, sum(extents)), 0, extents)
+    slices = [spec for spec in ops.specs if spec is not None]
+    assert {spec.type for spec in slices} == {"Slice"}
+    assert [spec.outputs[0].sizes[0] for spec in slices] == list(extents)
+    begins = [spec.inputs[1].value for spec in slices]
+    assert begins == [(begin, 0, 0, 0) for begin in accumulate(extents[:-1], initial=0)]
 
 
 @pytest.mark.parametrize(
     ("operand", "axis", "extents"),
     [
-        pytest.param(LARGE, 0, (24, 40), id="parts of rows that are not aligned"),
-        pytest.param(LARGE, 0, (1, 63), id="parts without a common divisor"),
+        pytest.param(LARGE, 0, (1, 63), id="a small part"),
         pytest.param(LARGE.resized(1, 304), 1, (152, 152), id="another axis"),
         pytest.param(Operand((64, 224, 224, 3), "float32"), 0, (32, 32), id="aligned rows"),
         pytest.param(Operand((64, 15), "float32"), 0, (32, 32), id="a small tensor"),
@@ -163,15 +162,16 @@ def test_the_parts_of_a_view_have_the_rows_of_the_tensor() -> None:
     assert np.array_equal(parts, whole)
 
 
-def test_parts_that_are_cut_twice_have_the_rows_of_the_tensor() -> None:
-    meta = fed_graph(17)
-    split = split_graph(meta, Plan({"exp": Choice("axis 0", (16_377, 16_391, 16_384, 16_384))}))
+def test_parts_that_are_cut_one_by_one_have_the_rows_of_the_tensor() -> None:
+    meta = fed_graph(17, 2**18)
+    sizes = (65_529, 65_543, 65_536, 65_536)
+    split = split_graph(meta, Plan({"exp": Choice("axis 0", sizes)}))
     cuts = {node.name for node in split.graph_def.node if node.op in CUTS}
-    name = "data.split_0_of_16377_16391_16384_16384"
-    assert cuts == {f"{name}.first", f"{name}.of_0", f"{name}.of_1"}
+    assert cuts == {f"data.split_0_of_65529_65543_65536_65536.part_{i}" for i in range(4)}
     ((whole,),) = trained(meta, 1).fetched
     ((parts,),) = trained(split, 1).fetched
-    assert np.array_equal(parts, whole)
+    # The last elements of a part are computed one by one, and others as vectors.
+    np.testing.assert_array_max_ulp(parts, whole, maxulp=2)
 
 
 def _cuts() -> dict[str, OpSpec]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Role
-from pesto_cli.data.machine import MAX_TIME_US, Machine, short_list
+from pesto_cli.data.machine import MAX_TIME_US, MIN_TIME_US, Machine, short_list
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.plan import WHOLE_OPS, Local, Plan
 from pesto_cli.data.totals import check_totals
@@ -228,13 +228,18 @@ class Problem:
 
     def _check_times(self) -> None:
         most_us = MAX_TIME_US * self.graph.num_members[:, None]
-        bad = (self.time_us < 0) | (self.time_us > most_us)
-        if bad.any():
-            op, kind = np.argwhere(bad)[0]
-            raise BadInputError(
-                f"op {self.graph.names[op]!r} has time_us {self.time_us[op, kind]:g} on "
-                f"{self.kinds[kind]}; a number from 0 to {MAX_TIME_US:g}, or null, was expected."
-            )
+        out_of_range = (self.time_us < 0) | (self.time_us > most_us)
+        too_short = (self.time_us > 0) & (self.time_us < MIN_TIME_US)
+        for bad, expected in (
+            (out_of_range, f"a number from 0 to {MAX_TIME_US:g}, or null,"),
+            (too_short, f"0, or a time of at least {MIN_TIME_US:g},"),
+        ):
+            if bad.any():
+                op, kind = np.argwhere(bad)[0]
+                raise BadInputError(
+                    f"op {self.graph.names[op]!r} has time_us {self.time_us[op, kind]:g} on "
+                    f"{self.kinds[kind]}; {expected} was expected."
+                )
 
     def _check_affinity(self) -> None:
         alone = np.isfinite(self.duration_us) & self.permitted

@@ -36,9 +36,8 @@ def cut(
     TensorFlow copies no data if rows of the first dimension are cut and each is aligned
     (`OpSpec.shares_memory`). If they are not, several rows together may be. So a large tensor is
     cut through a view in which as many rows are one as divide all parts. For example, 32 images
-    of 299 x 299 x 3 floats are aligned, and one is not. If single parts are not aligned,
-    pieces of several parts are cut in this way, and then each piece is cut into its parts. So the
-    first parts can be sent while TensorFlow copies the others.
+    of 299 x 299 x 3 floats are aligned, and one is not. If no view helps, one op copies each large
+    part, so that the first parts can be sent while TensorFlow copies the others.
 
     Args:
         add: adds an op.
@@ -50,7 +49,8 @@ def cut(
     """
     wide = _with_wide_rows(operand, axis, extents)
     if wide is None:
-        return _cut_twice(add, name, operand, axis, extents, whole)
+        cut_all = _sliced if _are_large_copies(operand, axis, extents) else divided
+        return cut_all(add, name, operand, axis, extents, whole)
     num_rows = math.gcd(*extents)
     view = add(f"{name}.view", (whole, None), added_ops.reshaped(operand, wide.sizes)), 0
     wide_extents = tuple(extent // num_rows for extent in extents)
@@ -75,17 +75,23 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
     return wide if becomes_shared and not is_shared else None
 
 
-def _cut_twice(
+def _are_large_copies(operand: Operand, axis: int, extents: tuple[int, ...]) -> bool:
+    """Return whether a cut copies rows of the first dimension into large parts."""
+    if axis > 0 or operand.resized(axis, min(extents)).num_bytes < LARGE_BYTES:
+        return False
+    return not added_ops.split(operand, axis, extents).shares_memory
+
+
+def _sliced(
     add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
 ) -> list[Ref]:
-    """Cut a whole tensor into pieces without a copy, if possible, and then these into parts."""
-    for number in range(2, len(extents) // 2 + 1):
-        pieces = _runs(extents, number)
-        sizes = tuple(map(sum, pieces))
-        if len(extents) % number == 0 and _with_wide_rows(operand, axis, sizes):
-            wholes = cut(add, f"{name}.first", operand, axis, sizes, whole)
-            return _each_divided(add, name, operand, axis, pieces, wholes)
-    return divided(add, name, operand, axis, extents, whole)
+    """Return the parts of a whole tensor along an axis, each cut by an op of its own."""
+    parts, begin = list[Ref](), 0
+    for part, extent in enumerate(extents):
+        spec = added_ops.sliced(operand, axis, begin, extent)
+        parts.append((add(f"{name}.part_{part}", (whole, None, None), spec), 0))
+        begin += extent
+    return parts
 
 
 def _runs(extents: tuple[int, ...], number: int) -> list[tuple[int, ...]]:

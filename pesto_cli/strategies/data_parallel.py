@@ -246,7 +246,8 @@ def batch_plan(
     best = min(found, key=lambda each: each.cost_us).plan
     if variables is VariableLayout.MIRRORED:
         best = with_replicated_updates(best, graph, specs, len(device_of_part), problem.chosen)
-    return Plan(best.choices, hosts_of(problem, device_of_part) if by_host else ())
+    hosts = hosts_of(problem, device_of_part) if by_host else ()
+    return Plan(best.choices, hosts if len(set(hosts)) > 1 else ())
 
 
 def decisions_on_variables(

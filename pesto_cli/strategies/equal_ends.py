@@ -2,27 +2,26 @@
 
 Parts in proportion to the speeds of devices do not end together: inputs that cross a network reach
 one device after the other, and parts of small ops take longer than their share. So the sizes are
-corrected by the schedule: each is divided by the time at which its device ends.
+corrected by the schedule: units of the inputs, such as images, move from the parts that end last to
+those that end first.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray
+from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.labels import Phase
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import aligned_shares
-from pesto_cli.strategies.data_parallel import dealt_solution
+from pesto_cli.strategies.data_parallel import dealt_solution, input_extents
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.layout_program import balanced_units
-
-# Ends count as equal if they differ by less than this factor, because parts have whole rows.
-TOLERANCE = 1.02
 
 
 def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> Solution:
@@ -38,19 +37,37 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
     if plan is None or not has_one_each or (ends_us > 0).sum(axis=0).max() > 1:
         return solution
     device_of_part = np.array(accelerators(problem))[ends_us.argmax(axis=1)].tolist()
-    weights = _shares(plan)
+    units = _units(problem, plan)
     for _ in range(num_rounds):
-        end_us = ends_us.max(axis=1)
-        if end_us.max() < TOLERANCE * end_us.min():
+        corrected = with_units_moved(units, _ends_us(problem, found[-1]).max(axis=1))
+        if (corrected == units).all():
             break
-        weights = weights / end_us
-        plan = resized(problem, plan, weights.tolist())
+        units = corrected
+        sized = resized(problem, plan, units.tolist())
         try:
-            found.append(dealt_solution(problem, plan, device_of_part))
+            found.append(dealt_solution(problem, sized, device_of_part))
         except BadInputError:  # a part is smaller than those with a price
             break
-        ends_us = _ends_us(problem, found[-1])
     return min(found, key=lambda each: each.objective)
+
+
+def with_units_moved(units: IntArray, end_us: FloatArray) -> IntArray:
+    """Return the numbers of units for which the latest end is as early as possible.
+
+    Units move one by one from the part that ends last to the one that then ends first. Each takes
+    an equal share of the time until the end of its part, and each part keeps one.
+
+    units: `[num_parts]`, the number of units of each part now.
+    end_us: `[num_parts]`, when each part ends now.
+    """
+    unit_us, units, end_us = end_us / units, units.copy(), end_us.copy()
+    while True:
+        last, first = int(end_us.argmax()), int((end_us + unit_us).argmin())
+        if units[last] == 1 or end_us[first] + unit_us[first] >= end_us[last]:
+            return units
+        for part, change in ((last, -1), (first, 1)):
+            units[part] += change
+            end_us[part] += change * unit_us[part]
 
 
 def _ends_us(problem: Problem, solution: Solution) -> FloatArray:
@@ -68,13 +85,25 @@ def _ends_us(problem: Problem, solution: Solution) -> FloatArray:
     return ends_us[:, accelerators(problem)]
 
 
-def _shares(plan: Plan) -> FloatArray:
-    """Return the mean share of each part in the ops whose parts are no copies, `[num_parts]`."""
-    equal = (1,) * plan.num_parts
-    sizes = [each.sizes for each in plan.choices.values() if each.num_parts == plan.num_parts]
-    sizes = [each for each in sizes if each != equal] or [equal]
-    shares: FloatArray = np.mean([np.array(each) / sum(each) for each in sizes], axis=0)
-    return shares
+def _units(problem: Problem, plan: Plan) -> IntArray:
+    """Return how many units of the inputs, such as images, each part has, `[num_parts]`.
+
+    They are the units of most ops; ops whose parts are copies do not count.
+    """
+    num_parts = plan.num_parts
+    extents = input_extents(problem, num_parts)
+
+    def in_units(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        for extent in extents:
+            size, left = divmod(sum(sizes), extent)
+            if not left and not any(each % size for each in sizes):
+                return tuple(each // size for each in sizes)
+        return sizes
+
+    copies = (1,) * num_parts
+    sizes = [each.sizes for each in plan.choices.values() if each.num_parts == num_parts]
+    found = Counter(in_units(each) for each in sizes if each != copies)
+    return np.array(max(found, key=lambda each: found[each], default=copies))
 
 
 def resized(problem: Problem, plan: Plan, weights: Sequence[float]) -> Plan:

@@ -1,4 +1,4 @@
-"""`single`: all ops on one device, the fastest with enough memory."""
+"""`single`: all ops on one accelerator, the fastest with enough memory."""
 
 from dataclasses import dataclass
 from typing import ClassVar

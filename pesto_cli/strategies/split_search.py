@@ -41,7 +41,7 @@ WHOLE_SHARE, WAYS_SHARE = 0.1, 0.25
 MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 # Largest share of the time limit in which sizes of parts are corrected, and how often those of one
 # schedule are: later corrections gain little.
-EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.1, 2
+EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.15, 3
 # Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
 # Whole ops that take at most this many times as long as split ones get half of the remaining time:
