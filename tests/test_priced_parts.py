@@ -109,6 +109,13 @@ def test_added_ops_run_on_the_cpu_too_only_if_the_profile_says_so(priced: Profil
     assert not np.isnan(parts_of(offloaded).added_us(identity)[cpu])
 
 
+def test_a_slice_copies_a_byte_in_the_time_of_a_split(priced: Profile) -> None:
+    rows = Operand((2**20, 17), "float32")
+    sliced, split = added_ops.sliced(rows, 0, 5, 2**19), added_ops.split(rows, 0, (5, 2**20 - 5))
+    slice_us, split_us = (parts_of(priced).added_us(spec) for spec in (sliced, split))
+    np.testing.assert_allclose(split_us, 2 * slice_us, rtol=1e-3)
+
+
 def test_ops_that_stay_whole_are_listed_with_their_share_of_the_work(priced: Profile) -> None:
     rows = {row["type"]: row for row in priced.provenance["parts"]["whole_ops"]}
     assert rows["Unique"]["reason"] == "open shape"
