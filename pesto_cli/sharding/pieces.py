@@ -94,27 +94,6 @@ def _sliced(
     return parts
 
 
-def _runs(extents: tuple[int, ...], number: int) -> list[tuple[int, ...]]:
-    """Return runs of so many extents; the last one may have fewer."""
-    return [extents[at : at + number] for at in range(0, len(extents), number)]
-
-
-def _each_divided(
-    add: Add,
-    name: str,
-    operand: Operand,
-    axis: int,
-    pieces: Sequence[tuple[int, ...]],
-    wholes: Sequence[Ref],
-) -> list[Ref]:
-    """Cut each piece of a tensor into parts; pieces: for each piece, the extents of its parts."""
-    parts = []
-    for place, (extents, whole) in enumerate(zip(pieces, wholes, strict=True)):
-        piece = operand.resized(axis, sum(extents))
-        parts += divided(add, f"{name}.of_{place}", piece, axis, extents, whole)
-    return parts
-
-
 def divided(
     add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
 ) -> list[Ref]:
@@ -127,13 +106,24 @@ def divided(
         return [whole]
     spec = added_ops.split(operand, axis, extents)
     if spec.type == "SplitV" and len(extents) > SMALL_CONSTANT_ELEMENTS:
-        pieces = _runs(extents, SMALL_CONSTANT_ELEMENTS)
-        sizes = tuple(map(sum, pieces))
-        wholes = divided(add, f"{name}.first", operand, axis, sizes, whole)
-        return _each_divided(add, name, operand, axis, pieces, wholes)
+        return _divided_twice(add, name, operand, axis, extents, whole)
     inputs = (None, whole) if spec.type == "Split" else (whole, None, None)
     new = add(name, inputs, spec)
     return [(new, part) for part in range(len(extents))]
+
+
+def _divided_twice(
+    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
+) -> list[Ref]:
+    """Cut a tensor into pieces of several parts, and then these into parts."""
+    most = SMALL_CONSTANT_ELEMENTS
+    runs = [extents[at : at + most] for at in range(0, len(extents), most)]
+    pieces = divided(add, f"{name}.first", operand, axis, tuple(map(sum, runs)), whole)
+    parts = list[Ref]()
+    for place, (run, piece) in enumerate(zip(runs, pieces, strict=True)):
+        wide = operand.resized(axis, sum(run))
+        parts += divided(add, f"{name}.of_{place}", wide, axis, run, piece)
+    return parts
 
 
 def reduced(
