@@ -80,6 +80,7 @@ def edited(path: Path, edit: str) -> Path:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
+        ("value['version'] = True", "is version True of pesto-profile; this pesto reads versions"),
         ("value['version'] = 3", "is version 3 of pesto-profile; this pesto reads versions 1 to 2"),
         ("value['format'] = 'pesto-placement'", "format 'pesto-placement', 'pesto-profile'"),
         ("del value['ops']['time_us']", "ops.time_us: Field required"),

@@ -100,10 +100,11 @@ def parse_json(
     if named != form:
         found = "no format" if named is None else f"format {named!r}"
         raise BadInputError(f"{path} has {found}, {form!r} was expected: give a {what}.")
-    if value.get("version") not in range(1, newest + 1):
+    version = value.get("version")
+    if version is True or version not in range(1, newest + 1):
         versions = "version 1" if newest == 1 else f"versions 1 to {newest}"
         raise BadInputError(
-            f"{path} is version {value.get('version')} of {form}; this pesto reads {versions}: "
+            f"{path} is version {version} of {form}; this pesto reads {versions}: "
             "make the file again with this pesto."
         )
     return validate(path, value, schema, f"a {what} was expected: make it again")
