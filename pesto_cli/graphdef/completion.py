@@ -10,23 +10,16 @@ from pesto_cli.graphdef.nodes import needed_nodes
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-
-class NotImportedError(BadInputError):
-    """TensorFlow cannot import a graph."""
-
-    def __init__(self, what: str, reason: str) -> None:
-        """Write the message; what: the graph, reason: the error of TensorFlow."""
-        self.reason = reason
-        super().__init__(
-            f"{what}: TensorFlow {tensorflow().__version__} cannot import the graph: {reason}"
-            " Export it with the TensorFlow version that wrote it, or fix the graph."
-        )
-
-
 VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
 MAIN_OP = "saved_model_main_op"
 """Collection of the op with which a SavedModel initialises its tables."""
+
+
+class NotImportedError(BadInputError):
+    """TensorFlow cannot import a graph; `reason` is its own message."""
+
+    reason: str = ""
 
 
 def complete(meta: Any, fetches: Sequence[str], feeds: Sequence[str], what: str) -> Any:
@@ -101,11 +94,17 @@ def imported(meta: Any, what: str) -> Any:
 
     Raises NotImportedError when TensorFlow cannot import the graph.
     """
+    tf = tensorflow()
     try:
-        return tensorflow().compat.v1.train.import_meta_graph(meta)
+        return tf.compat.v1.train.import_meta_graph(meta)
     except Exception as error:  # TensorFlow raises many types of errors for damaged graphs.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise NotImportedError(what, reason) from error
+        refusal = NotImportedError(
+            f"{what}: TensorFlow {tf.__version__} cannot import the graph: {reason}"
+            " Export it with the TensorFlow version that wrote it, or fix the graph."
+        )
+        refusal.reason = reason
+        raise refusal from error
 
 
 def _set_collection(graph: Any, key: str, names: Sequence[str]) -> None:
