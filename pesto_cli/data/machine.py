@@ -14,7 +14,7 @@ from pesto_cli.errors import BadInputError
 MOST_NAMES = 8
 # For one op or transfer: eleven days. Sums of longer times are not exact to a nanosecond.
 MAX_TIME_US = 1e12
-# For one op that takes any time. Solvers divide by shorter times, and the results would overflow.
+# The shortest time of an op, other than 0. Solvers divide by times, and shorter ones overflow.
 MIN_TIME_US = 1e-30
 MAX_SPEED = 1e9
 MAX_MEMORY_BYTES = 2**60

@@ -149,21 +149,24 @@ def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> 
     return operand
 
 
-def shares_of(extent: int, weights: Sequence[float]) -> tuple[int, ...]:
+def shares_of(extent: int, weights: Sequence[float], least: int = 0) -> tuple[int, ...]:
     """Return extents of parts in proportion to weights; they add up to `extent`.
 
-    The largest extent relative to its weight is as small as possible (method of D'Hondt).
+    The largest extent relative to its weight is as small as possible (method of D'Hondt), if each
+    part has at least `least`.
     """
-    return _shares_of(extent, tuple(weights))
+    return _shares_of(extent, tuple(weights), least)
 
 
 @lru_cache(maxsize=2**14)
-def _shares_of(extent: int, weights: tuple[float, ...]) -> tuple[int, ...]:
-    total = sum(weights)
-    shares = [int(extent * weight / total) for weight in weights]
+def _shares_of(extent: int, weights: tuple[float, ...], least: int) -> tuple[int, ...]:
+    total, parts = sum(weights), range(len(weights))
+    shares = [max(least, int(extent * weight / total)) for weight in weights]
+    for _ in range(sum(shares) - extent):
+        above = (part for part in parts if shares[part] > least)
+        shares[max(above, key=lambda part: shares[part] / weights[part])] -= 1
     for _ in range(extent - sum(shares)):
-        next_part = min(range(len(weights)), key=lambda part: (shares[part] + 1) / weights[part])
-        shares[next_part] += 1
+        shares[min(parts, key=lambda part: (shares[part] + 1) / weights[part])] += 1
     return tuple(shares)
 
 

@@ -30,7 +30,7 @@ from pesto_cli.sharding.bucket_sums import BucketSums, Summand
 from pesto_cli.sharding.buckets import LARGE_BYTES, Bucket
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Reduction, Replicated, Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
-from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduced
+from pesto_cli.sharding.pieces import Add, Pieces, cut, cut_again, joined, reduced, sliced
 from pesto_cli.sharding.variables import is_handle
 
 RELAYED_SHARE = 0.4
@@ -203,25 +203,12 @@ class Conversions:
             found, operand = self._produced[tensor], self._operand(tensor)
             name, add = self._split_name(key), self._adding(tensor)
             if isinstance(found.layout, Replicated) and len(found.refs) == len(extents):
-                self._split[key] = self._sliced_copies(tensor, axis, extents, found.refs)
+                self._split[key] = sliced(add, name, operand, axis, extents, found.refs)
             elif isinstance(found.layout, Split | Partial) and not self._hosts:
                 self._split[key] = cut_again(add, name, operand, found, axis, extents)
             else:
                 self._split[key] = cut(add, name, operand, axis, extents, self.whole(tensor))
         return self._split[key]
-
-    def _sliced_copies(
-        self, tensor: int, axis: int, extents: tuple[int, ...], copies: Sequence[Ref]
-    ) -> list[Ref]:
-        name, begin, found = self._split_name((tensor, axis, extents)), 0, []
-        for part, (extent, copy) in enumerate(zip(extents, copies, strict=True)):
-            spec = added_ops.sliced(self._operand(tensor), axis, begin, extent)
-            producer = int(self._graph.tensor_producer[tensor])
-            inputs = (copy, None, None)
-            new = self._ops.add(f"{name}.part_{part}", inputs, serves=producer, spec=spec)
-            found.append((new, 0))
-            begin += extent
-        return found
 
     def _whole_for_each(self, tensor: int, found: Pieces) -> Sequence[Ref]:
         """Return the whole tensor for each part: an all-gather, or an all-reduce by shares.

@@ -49,8 +49,9 @@ def cut(
     """
     wide = _with_wide_rows(operand, axis, extents)
     if wide is None:
-        cut_all = _sliced if _are_large_copies(operand, axis, extents) else divided
-        return cut_all(add, name, operand, axis, extents, whole)
+        if _are_large_copies(operand, axis, extents):
+            return sliced(add, name, operand, axis, extents, [whole] * len(extents))
+        return divided(add, name, operand, axis, extents, whole)
     num_rows = math.gcd(*extents)
     view = add(f"{name}.view", (whole, None), added_ops.reshaped(operand, wide.sizes)), 0
     wide_extents = tuple(extent // num_rows for extent in extents)
@@ -76,18 +77,21 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
 
 
 def _are_large_copies(operand: Operand, axis: int, extents: tuple[int, ...]) -> bool:
-    """Return whether a cut copies rows of the first dimension into large parts."""
+    """Return whether an op that cuts the first dimension copies its parts, and each is large."""
     if axis > 0 or operand.resized(axis, min(extents)).num_bytes < LARGE_BYTES:
         return False
     return not added_ops.split(operand, axis, extents).shares_memory
 
 
-def _sliced(
-    add: Add, name: str, operand: Operand, axis: int, extents: tuple[int, ...], whole: Ref
+def sliced(
+    add: Add, name: str, operand: Operand, axis: int, extents: Sequence[int], wholes: Sequence[Ref]
 ) -> list[Ref]:
-    """Return the parts of a whole tensor along an axis, each cut by an op of its own."""
+    """Return the parts of a whole tensor along an axis, each cut by an op of its own.
+
+    wholes: for each part, the tensor or the copy of it from which the part is cut.
+    """
     parts, begin = list[Ref](), 0
-    for part, extent in enumerate(extents):
+    for part, (extent, whole) in enumerate(zip(extents, wholes, strict=True)):
         spec = added_ops.sliced(operand, axis, begin, extent)
         parts.append((add(f"{name}.part_{part}", (whole, None, None), spec), 0))
         begin += extent

@@ -2,8 +2,8 @@
 
 Parts in proportion to the speeds of devices do not end together: inputs that cross a network reach
 one device after the other, and parts of small ops take longer than their share. So the sizes are
-corrected by the schedule: units of the inputs, such as images, move from the parts that end last to
-those that end first.
+corrected by the schedule: units of the inputs, such as images, move from the parts that end late to
+those that end early.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.alternative import aligned_shares
+from pesto_cli.sharding.alternative import aligned_shares, shares_of
 from pesto_cli.strategies.data_parallel import dealt_solution, input_extents
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.layout_program import balanced_units
@@ -39,7 +39,7 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
     device_of_part = np.array(accelerators(problem))[ends_us.argmax(axis=1)].tolist()
     units = _units(problem, plan)
     for _ in range(num_rounds):
-        corrected = with_units_moved(units, _ends_us(problem, found[-1]).max(axis=1))
+        corrected = with_units_moved(units, ends_us.max(axis=1))
         if (corrected == units).all():
             break
         units = corrected
@@ -48,26 +48,19 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
             found.append(dealt_solution(problem, sized, device_of_part))
         except BadInputError:  # a part is smaller than those with a price
             break
+        ends_us = _ends_us(problem, found[-1])
     return min(found, key=lambda each: each.objective)
 
 
 def with_units_moved(units: IntArray, end_us: FloatArray) -> IntArray:
     """Return the numbers of units for which the latest end is as early as possible.
 
-    Units move one by one from the part that ends last to the one that then ends first. Each takes
-    an equal share of the time until the end of its part, and each part keeps one.
+    Each unit takes an equal share of the time until the end of its part, and each part keeps one.
 
     units: `[num_parts]`, the number of units of each part now.
     end_us: `[num_parts]`, when each part ends now.
     """
-    unit_us, units, end_us = end_us / units, units.copy(), end_us.copy()
-    while True:
-        last, first = int(end_us.argmax()), int((end_us + unit_us).argmin())
-        if units[last] == 1 or end_us[first] + unit_us[first] >= end_us[last]:
-            return units
-        for part, change in ((last, -1), (first, 1)):
-            units[part] += change
-            end_us[part] += change * unit_us[part]
+    return np.array(shares_of(int(units.sum()), (units / end_us).tolist(), least=1))
 
 
 def _ends_us(problem: Problem, solution: Solution) -> FloatArray:

@@ -37,8 +37,8 @@ def _uneven(tensor: Operand, half: int) -> OpSpec:
 _CONVERSIONS: Mapping[str, Sample] = {
     "Split": lambda tensor, half: added_ops.split(tensor, 0, (half, half)),
     "SplitV": _uneven,
-    # A Slice copies a byte in the same time as a SplitV. But TensorFlow's estimate also counts one
-    # arithmetic operation for each of its elements.
+    # A Slice and a SplitV copy a byte in the same time. But TensorFlow's estimate of a Slice counts
+    # one arithmetic operation for each element, too.
     "Slice": _uneven,
     "ConcatV2": lambda tensor, half: added_ops.concat(tensor, 0, (half, half)),
     "Identity": lambda tensor, half: added_ops.copied(tensor),
