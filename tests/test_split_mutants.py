@@ -16,6 +16,7 @@ from pesto_cli.sharding import control_edges, expansion
 from pesto_cli.sharding.alternative import one_op_each
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.layouts import Partial
+from pesto_cli.sharding.pieces import sliced
 from pesto_cli.sharding.rules import batch_norm as batch_norm_rules
 from pesto_cli.sharding.rules import reductions
 
@@ -83,7 +84,8 @@ def take_norms_of_partial_sums(patch: pytest.MonkeyPatch) -> None:
     def of_summands(self: Any, tensor: int, axis: int, extents: tuple[int, ...]) -> Any:
         found, key = self._produced[tensor], (tensor, axis, extents)
         if isinstance(found.layout, Partial) and key not in self._split:
-            self._split[key] = self._sliced_copies(*key, found.refs)
+            add, name, operand = self._adding(tensor), self._split_name(key), self._operand(tensor)
+            self._split[key] = sliced(add, name, operand, axis, extents, found.refs)
         return slices(self, tensor, axis, extents)
 
     patch.setattr(Conversions, "_slices", of_summands)
