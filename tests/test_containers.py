@@ -82,6 +82,8 @@ def refused_message(path):
 
 def test_missing_empty_and_foreign_files_are_refused_with_what_was_found(tmp_path):
     assert "no such file" in refused_message(tmp_path / "nothing.meta")
+    for source in ("zoo:RNNLM-tiny", "train.py:build"):
+        assert f"pesto export {source} -o" in refused_message(source)
     foreign = {
         "empty.pb": (b"", "an empty file"),
         "profile.json": (json.dumps({"format": "pesto-profile"}).encode(), "JSON"),

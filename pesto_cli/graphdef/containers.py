@@ -124,8 +124,10 @@ def _read_file(path: Path) -> bytes:
     try:
         data = content(path)
     except FileNotFoundError:
+        is_source = str(path).lower().startswith("zoo:") or ".py:" in str(path)
+        remedy = f"Export it: pesto export {path} -o FILE.meta" if is_source else "Check the path."
         raise BadInputError(
-            f"{path}: no such file, where {EXPECTED} was expected. Check the path."
+            f"{path}: no such file, where {EXPECTED} was expected. {remedy}"
         ) from None
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read ({error.strerror}).") from error
