@@ -1,11 +1,11 @@
 """OpGraph: the ops of one training step, their tensors, control edges and colocation groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,10 +17,10 @@ from pesto_cli.data.columns import (
     IntArray,
     check_indices,
     check_length,
-    differ_from_last,
     unique_rows,
     whole_numbers,
 )
+from pesto_cli.data.graph_columns import consumer_columns, dense_groups, known, op_column
 from pesto_cli.data.inputs import Inputs
 from pesto_cli.data.labels import Labels
 from pesto_cli.errors import BadInputError
@@ -146,10 +146,10 @@ class OpGraph:
         return cls(
             names=tuple(names),
             types=tuple(types) if types is not None else ("",) * num_ops,
-            colocation_group=_dense_groups(colocation_group, num_ops),
-            resident_bytes=_column("resident_bytes", resident_bytes, num_ops, 0),
-            alias_of=_column("alias_of", alias_of, num_ops, -1),
-            num_members=_column("num_members", num_members, num_ops, 1),
+            colocation_group=dense_groups(colocation_group, num_ops),
+            resident_bytes=op_column("resident_bytes", resident_bytes, num_ops, 0),
+            alias_of=op_column("alias_of", alias_of, num_ops, -1),
+            num_members=op_column("num_members", num_members, num_ops, 1),
             tensor_producer=whole_numbers("tensors.producer", [t.producer for t in ordered]),
             tensor_bytes=whole_numbers("tensors.bytes", [t.num_bytes for t in ordered]),
             consumer_offsets=offsets,
@@ -158,8 +158,8 @@ class OpGraph:
             control_edges=unique_rows(edges),
             labels=labels or Labels.build(names),
             inputs=inputs and inputs.renumbered(np.argsort(order)),
-            tensor_shape=_known(tensor.shape for tensor in ordered),
-            tensor_dtype=_known(tensor.dtype for tensor in ordered),
+            tensor_shape=known(tensor.shape for tensor in ordered),
+            tensor_dtype=known(tensor.dtype for tensor in ordered),
         )
 
     def __repr__(self) -> str:
@@ -342,39 +342,11 @@ def _consumers(tensors: Sequence[Tensor]) -> tuple[IntArray, IntArray, BoolArray
     """Return the columns `consumer_offsets`, `consumers` and `consumer_on_host`."""
     if any(len(each.consumer_on_host) not in (0, len(each.consumers)) for each in tensors):
         raise ValueError("consumer_on_host must have one entry for each consumer")
-    num_consumers = [len(each.consumers) for each in tensors]
     flags = [each.consumer_on_host or (False,) * len(each.consumers) for each in tensors]
-    consumer = whole_numbers("tensors.consumers", [*chain(*(each.consumers for each in tensors))])
-    on_host = np.array([*chain(*flags)], dtype=np.bool_)
-    tensor = np.repeat(np.arange(len(tensors), dtype=np.int64), num_consumers)
-    order = np.lexsort((consumer, tensor))
-    consumer, tensor = consumer[order], tensor[order]
-    first = np.flatnonzero(differ_from_last(tensor, consumer))
-    if len(first):
-        on_host = np.logical_and.reduceat(on_host[order], first)
-    offsets = np.searchsorted(tensor[first], np.arange(len(tensors) + 1))
-    return offsets, consumer[first], on_host
-
-
-def _column(name: str, values: ArrayLike | None, num_ops: int, default: int) -> IntArray:
-    if values is None:
-        return np.full(num_ops, default, dtype=np.int64)
-    return whole_numbers(f"ops.{name}", values)
-
-
-_Known = TypeVar("_Known")
-
-
-def _known(values: Iterable[_Known | None]) -> tuple[_Known | None, ...]:
-    """Return a column, or an empty tuple if all its values are None."""
-    column = tuple(values)
-    return column if any(value is not None for value in column) else ()
-
-
-def _dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> IntArray:
-    """Number groups from 0 in order of appearance; every None is a group of one op."""
-    if groups is None:
-        return np.arange(num_ops, dtype=np.int64)
-    number: dict[object, int] = {}
-    keys = (("alone", op) if group is None else group for op, group in enumerate(groups))
-    return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+    num_consumers = [len(each.consumers) for each in tensors]
+    return consumer_columns(
+        np.repeat(np.arange(len(tensors), dtype=np.int64), num_consumers),
+        whole_numbers("tensors.consumers", [*chain(*(each.consumers for each in tensors))]),
+        np.array([*chain(*flags)], dtype=np.bool_),
+        len(tensors),
+    )

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pesto_cli.data.columns import IntArray, check_indices, check_length, whole_numbers
 from pesto_cli.errors import BadInputError
@@ -36,9 +37,14 @@ class Inputs:
             BadInputError: a number does not fit into 64 bits.
         """
         flat = [NO_TENSOR if tensor is None else tensor for row in rows for tensor in row]
-        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        return cls(offsets, whole_numbers("ops.inputs", flat))
+        return cls.of_lengths([len(row) for row in rows], whole_numbers("ops.inputs", flat))
+
+    @classmethod
+    def of_lengths(cls, lengths: Sequence[int], tensors: ArrayLike) -> Self:
+        """Build from the number of inputs of each op, and the tensors of all of them."""
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(offsets, np.asarray(tensors, dtype=np.int64))
 
     def __getitem__(self, op: int) -> IntArray:
         """Return the inputs of one op, by slot."""

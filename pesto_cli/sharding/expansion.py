@@ -23,7 +23,6 @@ so whatever takes or fetches X outside the step still works:
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 from typing import NoReturn
 
@@ -172,11 +171,7 @@ class _Expander:
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
         program, new_ops = self._program(decision), list[int]()
-
-        @cache
-        def pieces(slot: int) -> Sequence[Ref]:
-            return self._pieces(op, slot, self._tensor(op, slot, row, decision), decision)
-
+        pieces = dict[int, Sequence[Ref]]()
         for each in program.ops:
             name, inputs = self._name(op, each), list[Ref | None]()
             for slot, source in enumerate(each.inputs):
@@ -189,7 +184,10 @@ class _Expander:
                     tensor = self._tensor(op, source.slot, row, decision)
                     inputs.append(self._tensors.whole(tensor))
                 else:
-                    inputs.append(pieces(source.slot)[each.part])
+                    if source.slot not in pieces:
+                        tensor = self._tensor(op, source.slot, row, decision)
+                        pieces[source.slot] = self._pieces(op, source.slot, tensor, decision)
+                    inputs.append(pieces[source.slot][each.part])
             new_ops.append(
                 self._ops.add(
                     name,

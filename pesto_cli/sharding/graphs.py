@@ -1,13 +1,14 @@
 """The op graph of a split graph: its tensors, where they are in memory, aliases and labels."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
-from pesto_cli.data.columns import BoolArray, IntArray
-from pesto_cli.data.graph import OpGraph, Shape, Tensor
-from pesto_cli.data.inputs import Inputs
+from pesto_cli.data.columns import BoolArray, IntArray, unique_rows
+from pesto_cli.data.graph import OpGraph, Shape
+from pesto_cli.data.graph_columns import consumer_columns, dense_groups, known
+from pesto_cli.data.inputs import NO_TENSOR, Inputs
 from pesto_cli.data.labels import Compound, Labels, Role
 from pesto_cli.data.parts import Parts, added_dtype
 from pesto_cli.data.specs import OpSpec
@@ -57,33 +58,51 @@ class _Builder:
         )
         is_copy = np.array([ops.specs[op] is None for op in kept])
         is_main = np.array([ops.is_priced[op] for op in kept])
-        tensors, first_tensor = self._tensors()
-        return OpGraph.build(
-            [ops.names[op] for op in kept],
-            tensors,
-            types=[
-                spec.type if (spec := ops.specs[op]) else old.types[ops.origin[op]] for op in kept
-            ],
-            control_edges=[
-                (number[before], number[after])
-                for before, after in ops.controls
-                if before in number and after in number
-            ],
-            colocation_group=groups(old, self._expansion.decided, ops, kept),
-            resident_bytes=[self._resident_bytes(op) for op in kept],
-            alias_of=[self._alias(op) for op in kept],
-            num_members=np.where(is_copy, old.num_members[origin], 1),
-            labels=_labels(old.labels, origin, serves, is_copy | is_main),
-            inputs=Inputs.build(
-                [
-                    [
-                        first_tensor[ref[0]] + ref[1] if ref and ref[0] in first_tensor else None
-                        for ref in ops.inputs[op]
-                    ]
-                    for op in kept
-                ]
-            ),
+        outputs = [self._outputs(op) for op in kept]
+        tensors = [*chain(*outputs)]
+        num_outputs = np.array([len(each) for each in outputs], dtype=np.int64)
+        inputs = self._inputs(np.cumsum(num_outputs) - num_outputs)
+        is_taken = inputs.tensors != NO_TENSOR
+        on_host = np.array([*chain(*map(self._on_host, kept))], dtype=np.bool_)
+        offsets, consumers, consumer_on_host = consumer_columns(
+            inputs.tensors[is_taken], inputs.op[is_taken], on_host[is_taken], len(tensors)
         )
+        controls = [
+            (number[before], number[after])
+            for before, after in ops.controls
+            if before in number and after in number
+        ]
+        return OpGraph(
+            names=tuple(ops.names[op] for op in kept),
+            types=tuple(
+                spec.type if (spec := ops.specs[op]) else old.types[ops.origin[op]] for op in kept
+            ),
+            colocation_group=dense_groups(
+                groups(old, self._expansion.decided, ops, kept), len(kept)
+            ),
+            resident_bytes=np.array(list(map(self._resident_bytes, kept)), dtype=np.int64),
+            alias_of=np.array(list(map(self._alias, kept)), dtype=np.int64),
+            num_members=np.where(is_copy, old.num_members[origin], 1),
+            tensor_producer=np.repeat(np.arange(len(kept)), num_outputs),
+            tensor_bytes=np.array([num_bytes for num_bytes, _, _ in tensors], dtype=np.int64),
+            consumer_offsets=offsets,
+            consumers=consumers,
+            consumer_on_host=consumer_on_host,
+            control_edges=unique_rows(np.array(controls, dtype=np.int64).reshape(-1, 2)),
+            labels=_labels(old.labels, origin, serves, is_copy | is_main),
+            inputs=inputs,
+            tensor_shape=known(shape for _, shape, _ in tensors),
+            tensor_dtype=known(dtype for _, _, dtype in tensors),
+        )
+
+    def _inputs(self, first_tensor: IntArray) -> Inputs:
+        """Return the inputs by slot; first_tensor: `[num_ops]`, the first output of each op."""
+        first = dict(zip(self._kept, first_tensor.tolist(), strict=True))
+        rows = [self._ops.inputs[op] for op in self._kept]
+        tensors = [
+            first[ref[0]] + ref[1] if ref and ref[0] in first else NO_TENSOR for ref in chain(*rows)
+        ]
+        return Inputs.of_lengths([len(row) for row in rows], tensors)
 
     def _resident_bytes(self, op: int) -> int:
         """Return the bytes of a whole variable, or those of a piece or of a copy."""
@@ -96,27 +115,6 @@ class _Builder:
             return 0
         size = decision.alternative.size
         return whole if size is None else whole * decision.sizes[self._ops.part[op]] // size
-
-    def _tensors(self) -> tuple[list[Tensor], Mapping[int, int]]:
-        """Return the tensors, and the index in this list of the first output of each op."""
-        outputs, first_tensor = list[tuple[int, _Output]](), dict[int, int]()
-        for number, op in enumerate(self._kept):
-            first_tensor[op] = len(outputs)
-            outputs += [(number, output) for output in self._outputs(op)]
-        consumers: list[list[int]] = [[] for _ in outputs]
-        on_host: list[list[bool]] = [[] for _ in outputs]
-        for number, op in enumerate(self._kept):
-            for ref, is_on_host in zip(self._ops.inputs[op], self._on_host(op), strict=True):
-                if ref is not None and (first := first_tensor.get(ref[0])) is not None:
-                    consumers[first + ref[1]].append(number)
-                    on_host[first + ref[1]].append(is_on_host)
-        tensors = [
-            Tensor(producer, num_bytes, taken, flags, shape, dtype)
-            for (producer, (num_bytes, shape, dtype)), taken, flags in zip(
-                outputs, consumers, on_host, strict=True
-            )
-        ]
-        return tensors, first_tensor
 
     def _outputs(self, op: int) -> list[_Output]:
         """Return the bytes, shape and data type of each output."""

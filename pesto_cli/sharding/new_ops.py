@@ -1,5 +1,6 @@
 """The ops of a graph that is being rewritten, as columns that grow."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pesto_cli.data.specs import OpSpec
@@ -67,7 +68,7 @@ class NewOps:
     def ancestors(self, roots: Sequence[int]) -> list[bool]:
         """Return whether each op is one of `roots`, or needed by them, `[num_ops]`."""
         needed = [False] * len(self)
-        before: list[list[int]] = [[] for _ in range(len(self))]
+        before = defaultdict[int, list[int]](list)
         for tail, head in self.controls:
             before[head].append(tail)
         waiting = list(roots)
@@ -76,5 +77,5 @@ class NewOps:
             if not needed[op]:
                 needed[op] = True
                 waiting += [source[0] for source in self.inputs[op] if source is not None]
-                waiting += before[op]
+                waiting += before.get(op, ())
         return needed

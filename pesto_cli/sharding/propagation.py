@@ -8,12 +8,10 @@ whole (initial states, the gradient of a mean) take the layout in which their co
 The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-
-import numpy as np
 
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.graph import OpGraph
@@ -40,6 +38,10 @@ class Arrival:
 
 
 ARRIVES_WHOLE = Arrival(WHOLE)
+Way = tuple[Alternative, tuple[int, ...]]
+"""An alternative of an op, and the sizes of its parts."""
+Wanted = defaultdict[int, Counter[Arrival]]
+"""For each tensor, how many inputs of ops take it in each layout."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class _Propagation:
         }
         self._units = sorted({sum(each.extents) for each in self._seeded.values()}, reverse=True)
         self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
-        self._chosen: dict[int, tuple[Alternative, tuple[int, ...]]] = {}
+        self._chosen: dict[int, Way] = {}
+        self._cheapest: dict[tuple[object, ...], Way | None] = {}
 
     def forward(self) -> None:
         """Choose the cheapest alternative of each op whose inputs are not all whole."""
@@ -150,20 +153,29 @@ class _Propagation:
         return Propagated(Plan(choices), cost_us)
 
     def _choose(self, op: int, arrivals: Sequence[Arrival]) -> None:
+        """Take the cheapest alternative of an op; ops that are alike take the same one."""
         spec = self._specs[op]
-        ways: list[tuple[Alternative, tuple[int, ...]] | None] = [None]
-        if spec is not None:
-            for alternative in preferred_alternatives(spec, self._local):
-                if not isinstance(next(iter(alternative.outputs), None), Replicated):
-                    sizes = self._sizes(spec, alternative, arrivals)
-                    if sizes is not None:
-                        ways.append((alternative, sizes))
-        costs = [self._cost_us(op, way, arrivals) for way in ways]
-        way = ways[int(np.argmin(costs))]
-        if way is not None and spec is not None:
+        if spec is None:
+            return
+        num_bytes = [None if tensor is None else self._bytes[tensor] for tensor in self._row(op)]
+        is_update = self._graph.labels.phase[op] == Phase.UPDATE
+        key = spec, *arrivals, *num_bytes, float(self._prices.work_us[op]), is_update
+        if key not in self._cheapest:
+            self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
+        way = self._cheapest[key]
+        if way is not None:
             self._take(op, spec, way)
 
-    def _take(self, op: int, spec: OpSpec, way: tuple[Alternative, tuple[int, ...]]) -> None:
+    def _cheapest_way(self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]) -> Way | None:
+        ways: list[Way | None] = [None]
+        for alternative in preferred_alternatives(spec, self._local):
+            if not isinstance(next(iter(alternative.outputs), None), Replicated):
+                sizes = self._sizes(spec, alternative, arrivals)
+                if sizes is not None:
+                    ways.append((alternative, sizes))
+        return min(ways, key=lambda way: self._cost_us(op, way, arrivals))
+
+    def _take(self, op: int, spec: OpSpec, way: Way) -> None:
         alternative, sizes = way
         self._chosen[op] = way
         for output, layout in enumerate(alternative.outputs):
@@ -189,7 +201,7 @@ class _Propagation:
     def _cost_us(
         self,
         op: int,
-        way: tuple[Alternative, tuple[int, ...]] | None,
+        way: Way | None,
         arrivals: Sequence[Arrival],
     ) -> float:
         """Return the time of an op on the device with most of it, and of its conversions."""
@@ -232,14 +244,13 @@ class _Propagation:
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)
 
-    def _wanted(self) -> dict[int, Counter[Arrival]]:
-        """Return for each tensor how many inputs of ops take it in each layout."""
-        wanted: dict[int, Counter[Arrival]] = {}
+    def _wanted(self) -> Wanted:
+        wanted: Wanted = defaultdict(Counter)
         for op in range(self._graph.num_ops):
             self._want(op, wanted)
         return wanted
 
-    def _want(self, op: int, wanted: dict[int, Counter[Arrival]], times: int = 1) -> None:
+    def _want(self, op: int, wanted: Wanted, times: int = 1) -> None:
         """Count the inputs of an op; times: -1 no longer counts them."""
         way, spec = self._chosen.get(op), self._specs[op]
         for slot, tensor in enumerate(self._row(op)):
@@ -248,14 +259,12 @@ class _Propagation:
             taken = ARRIVES_WHOLE
             if way is not None and spec is not None:
                 taken = _taken(spec, slot, *way)
-            counts = wanted.setdefault(tensor, Counter())
+            counts = wanted[tensor]
             counts[taken] += times
             if not counts[taken]:
                 del counts[taken]
 
-    def _supply(
-        self, op: int, spec: OpSpec, demand: Arrival, wanted: dict[int, Counter[Arrival]]
-    ) -> None:
+    def _supply(self, op: int, spec: OpSpec, demand: Arrival, wanted: Wanted) -> None:
         """Let an op with whole inputs compute its outputs in the layout of a demand."""
         for alternative in preferred_alternatives(spec, self._local):
             if set(alternative.outputs) != {demand.layout} or alternative.size is None:
