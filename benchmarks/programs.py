@@ -22,10 +22,11 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile
 from pesto_cli.report.markdown import markdown_table
-from pesto_cli.strategies import split_ways
 from pesto_cli.strategies.intra_op import IntraOp
 from pesto_cli.strategies.pesto import CoarseSolution, Pesto
-from pesto_cli.strategies.split_ways import AsStrategy, Way, every_way
+from pesto_cli.strategies.split_search import ways_in_time
+from pesto_cli.strategies.split_search.forms import every_way
+from pesto_cli.strategies.split_search.ways import AsStrategy, Way
 
 MODELS = ("RNNLM-2-2048", "RNNLM-4-2048", "NMT-2-1024", "Transformer-10-8-1024", "NASNet-4-212")
 
@@ -81,7 +82,7 @@ def step_ms(profile: Profile, with_coarse: bool, with_layouts: bool, limits: pes
     strategy = Pesto() if with_coarse else WithoutCoarseProgram()
     ways: AbstractContextManager[object] = nullcontext()
     if not with_layouts:
-        ways = patch.object(split_ways, "every_way", ways_without_layouts)
+        ways = patch.object(ways_in_time, "every_way", ways_without_layouts)
     with ways:
         return pesto.solve(profile, strategy, pesto.Context(limits)).makespan_us / 1e3
 

@@ -15,7 +15,8 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import PestoError
 from pesto_cli.report.markdown import markdown_table
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.split_ways import AsStrategy, OnMeshes, Way, every_way
+from pesto_cli.strategies.split_search.forms import every_way
+from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
 
 
 def main(arguments: Sequence[str] = ()) -> None:

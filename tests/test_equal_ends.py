@@ -17,20 +17,20 @@ from pesto_cli.data.result import Progress
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import shares_of
 from pesto_cli.sharding.problems import rewritten
-from pesto_cli.strategies import split_ways
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel, batch_plan, dealt
-from pesto_cli.strategies.equal_ends import (
+from pesto_cli.strategies.meshes import Mesh
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.run import judged
+from pesto_cli.strategies.split_search import ways_in_time
+from pesto_cli.strategies.split_search.equal_ends import (
     _ends_us,
     _units,
     resized,
     with_equal_ends,
     with_units_moved,
 )
-from pesto_cli.strategies.meshes import Mesh
-from pesto_cli.strategies.pesto import Pesto
-from pesto_cli.strategies.run import judged
-from pesto_cli.strategies.split_ways import AsStrategy
+from pesto_cli.strategies.split_search.ways import AsStrategy
 
 __all__ = ["problem"]
 
@@ -100,7 +100,7 @@ def test_stages_and_micro_batches_keep_their_sizes(across: Problem, mesh: Mesh) 
 
 def test_the_search_corrects_sizes(across: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     only = AsStrategy(DataParallel(by_host=True))
-    monkeypatch.setattr(split_ways, "every_way", lambda problem: [only])
+    monkeypatch.setattr(ways_in_time, "every_way", lambda problem: [only])
     sources = list[str]()
 
     def on_progress(progress: Progress) -> None:

@@ -25,7 +25,8 @@ from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import OnMeshes, WaysInTime
+from pesto_cli.strategies.split_search.ways import OnMeshes
+from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 
 LIMITS = Limits(time_limit_s=3.0, deterministic=True)
 

@@ -32,7 +32,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.files import Profile
 from pesto_cli.sharding.problems import rewritten
-from pesto_cli.strategies import STRATEGIES, split_ways, time_shares
+from pesto_cli.strategies import STRATEGIES, time_shares
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, batch_plan, dealt
 from pesto_cli.strategies.devices import accelerators
@@ -40,14 +40,10 @@ from pesto_cli.strategies.intra_op import ALPA, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_ways import (
-    AsStrategy,
-    OnMeshes,
-    Way,
-    WaysInTime,
-    every_way,
-    gradients_take_longer_than_ops,
-)
+from pesto_cli.strategies.split_search import ways_in_time
+from pesto_cli.strategies.split_search.forms import every_way, gradients_take_longer_than_ops
+from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
+from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 
 
 def chain(tf: Any) -> list[Any]:
@@ -348,7 +344,7 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
     used, clock = list[Way](), count(0.0, 40.0)
     monkeypatch.setattr(time_shares, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     found = [_RecordedWay(way, used) for way in every_way(problem)]
-    monkeypatch.setattr(split_ways, "every_way", lambda problem: found)
+    monkeypatch.setattr(ways_in_time, "every_way", lambda problem: found)
     Pesto()(problem, Context(Limits(100.0)))
     assert len(found) > len(used) == 1
 

@@ -11,16 +11,16 @@ from pesto_cli import api
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.strategies import split_race
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import DataParallel
-from pesto_cli.strategies.split_race import (
+from pesto_cli.strategies.split_search import race
+from pesto_cli.strategies.split_search.race import (
     MOST_RESTARTS,
     RACE,
     RESTART_US_PER_OP,
     RESTARTS_SHARE,
     Entry,
-    race,
+    run_race,
 )
 from pesto_cli.strategies.time_shares import shares
 
@@ -46,7 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
         found.append((solution, limits))
         return replace(solution)
 
-    monkeypatch.setattr(split_race, "_refined", recorded)
+    monkeypatch.setattr(race, "_refined", recorded)
     return found
 
 
@@ -115,4 +115,4 @@ def raced(steps_us: Sequence[float], start: Solution) -> tuple[list[Entry], floa
         for place, schedule in enumerate(schedules)
     ]
     half = shares(Limits(50.0, deterministic=True))
-    return race(entries[::-1], Context(), half, 2.0)
+    return run_race(entries[::-1], Context(), half, 2.0)

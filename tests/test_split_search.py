@@ -30,7 +30,7 @@ from pesto_cli.strategies.devices import speeds
 from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
-from pesto_cli.strategies.split_race import best_of
+from pesto_cli.strategies.split_search.race import best_of
 from pesto_cli.zoo.transformer import transformer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -21,7 +21,7 @@ from pesto_cli.learned.training import State, Trainer, iterations
 from pesto_cli.learned.weights import read_weights
 from pesto_cli.strategies.context import Context, splits
 from pesto_cli.strategies.incumbent import Incumbent
-from pesto_cli.strategies.split_ways import AsBefore
+from pesto_cli.strategies.split_search.ways import AsBefore
 
 # Steps of gradient ascent in a second, times decisions: the unit of work in deterministic mode.
 DECISION_STEPS_PER_S = 5000.0

@@ -24,7 +24,7 @@ from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.plan_mapping import split_start
 from pesto_cli.strategies.run import run
 from pesto_cli.strategies.single import Single
-from pesto_cli.strategies.split_ways import BUCKETS_BYTES
+from pesto_cli.strategies.split_search.forms import BUCKETS_BYTES
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 

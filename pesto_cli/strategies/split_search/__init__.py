@@ -1,6 +1,6 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and constructs schedules with split ops (`split_ways`). In
+It places the whole ops for a short time, and constructs schedules with split ops (`ways`). In
 the best of these, the sizes of parts are corrected (`equal_ends`). They, the schedule of a warm
 start, and that of a search on fewer hosts run a race: all are refined for a short time, and the
 best of them once more. The best of all gets the rest of the time; it shares it with the whole ops
@@ -26,12 +26,13 @@ from pesto_cli.refine import justified
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
-from pesto_cli.strategies.equal_ends import with_equal_ends
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
 from pesto_cli.strategies.incumbent import BestProgress
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
-from pesto_cli.strategies.split_race import RACE, Entry, best_of, race
-from pesto_cli.strategies.split_ways import AsBefore, WaysInTime, parts_us
+from pesto_cli.strategies.split_search.equal_ends import with_equal_ends
+from pesto_cli.strategies.split_search.race import RACE, Entry, best_of, run_race
+from pesto_cli.strategies.split_search.ways import AsBefore, parts_us
+from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 from pesto_cli.strategies.time_shares import shares
 
 # The share of the time limit in which whole ops are placed, and the share in which schedules with
@@ -104,7 +105,7 @@ def split_or_whole(
     ]
     if start is not None and start.is_rewritten:
         entries = [Entry.of(FEWER_HOSTS, start, was_searched=True), *entries]
-    entries, spent = race(entries, context, share, 1 / left)
+    entries, spent = run_race(entries, context, share, 1 / left)
     trials += [_trial(placer, entry, context) for entry in entries]
     found = [trial.solution for trial in trials]
     continued = _continued(trials)

@@ -83,7 +83,7 @@ class Entry:
         return replace(self, best=best).refined(context, share(1 - RESTARTS_SHARE, 1.0))
 
 
-def race(
+def run_race(
     entries: Sequence[Entry], context: Context, share: Share, scale: float
 ) -> tuple[list[Entry], float]:
     """Return the entries that are left after all rounds, and the share of time that they took.
