@@ -57,6 +57,7 @@ class _Dealer:
         self._part = np.maximum(split.part, split.for_part)
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
         self._shared_bytes = np.zeros(self._problem.num_devices)
+        self._everywhere = np.ones(self._problem.num_devices, dtype=np.bool_)
 
     def keep_together(self, wanted: IntArray) -> None:
         """Put whole ops on the devices that are wanted for them, where these are allowed."""
@@ -101,8 +102,9 @@ class _Dealer:
     def _near(self, op: int, device: int) -> int:
         """Return a device if it is allowed for an op, else the fastest one that is."""
         allowed = self._problem.allowed[op]
-        time_us = np.where(allowed, self._problem.duration_us[op], np.inf)
-        return device if allowed[device] else int(np.argmin(time_us))
+        if allowed[device]:
+            return device
+        return int(np.argmin(np.where(allowed, self._problem.duration_us[op], np.inf)))
 
     def _place_cuts(self) -> None:
         """Place each cut of a tensor whose device is known; see point 4."""
@@ -207,13 +209,12 @@ class _Dealer:
 
     def _on_its_host(self, op: int) -> BoolArray:
         """`[num_devices]`: whether a device has parts of the host for which an op was added."""
-        mask = np.ones(self._problem.num_devices, dtype=np.bool_)
         host = self._split.host[op]
-        if host >= 0:
-            mask[:] = False
-            plan = self._split.plan
-            for part, its_host in enumerate(plan.hosts or plan.islands):
-                mask[self._mesh.device(self._stage[op], part)] |= its_host == host
+        if host < 0:
+            return self._everywhere
+        mask, plan = np.zeros_like(self._everywhere), self._split.plan
+        for part, its_host in enumerate(plan.hosts or plan.islands):
+            mask[self._mesh.device(self._stage[op], part)] |= its_host == host
         return mask
 
     def _device_of_part(self, op: int) -> int:
