@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pesto_cli.graphdef.signature import OpDefs, values
@@ -39,7 +40,6 @@ class Kernels:
 
     def __init__(self, op_defs: OpDefs) -> None:
         self._op_defs = op_defs
-        self._registered: dict[str, tuple[Kernel, ...]] = {}
         self._chosen: dict[tuple[object, ...], dict[str, Kernel]] = {}
 
     def of(self, node: Any) -> Mapping[str, Kernel]:
@@ -48,9 +48,7 @@ class Kernels:
         Follows `FindKernelRegistration` in TensorFlow's `op_kernel.cc`: label and constraints must
         fit, the highest priority wins, and `DEFAULT` kernels are used for a type without kernel.
         """
-        if node.op not in self._registered:
-            self._registered[node.op] = _registered_kernels(node.op)
-        kernels = self._registered[node.op]
+        kernels = _registered_kernels(node.op)
         names = {name for kernel in kernels for name in kernel.constraints}
         attributes = {name: values(self._op_defs.attribute(node, name)) for name in names}
         label = node.attr["_kernel"].s.decode() if "_kernel" in node.attr else ""
@@ -61,6 +59,7 @@ class Kernels:
         return self._chosen[key]
 
 
+@cache  # TensorFlow reads its whole registry for each type, which takes some milliseconds.
 def _registered_kernels(op_type: str) -> tuple[Kernel, ...]:
     from tensorflow.python.framework import kernels
 
