@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 # Before TensorFlow: see pesto_cli/graphdef/tensorflow.py.
 import ortools.sat.python.cp_model  # noqa: F401
 import pytest
+from warm_virtual_cluster import warm_process
 
 from pesto_cli import cli
 from pesto_cli.data.graph import OpGraph, Tensor
@@ -20,6 +22,7 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.garbage import collect_rarely
+from pesto_cli.profile.analytic import virtual_cluster
 
 collect_rarely()
 
@@ -83,6 +86,20 @@ def server() -> Machine:
 # oneDNN fuses neighbouring ops on a CPU, whatever the session's settings; the fused op rounds
 # differently.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_virtual_cluster() -> Iterator[None]:
+    """Run TensorFlow's virtual cluster in forks of one process."""
+    with warm_process() as warm, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(virtual_cluster, "subprocess", warm)
+        yield
+
+
+@pytest.fixture
+def new_virtual_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a new process for each run of TensorFlow's virtual cluster, as users do."""
+    monkeypatch.setattr(virtual_cluster, "subprocess", subprocess)
 
 
 class Outcome(NamedTuple):

@@ -1,10 +1,11 @@
 """The cost sources `analytic` (TensorFlow's estimates) and `csv`."""
 
 import re
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -384,6 +385,7 @@ def test_a_source_that_is_unknown_or_misused_is_refused(step_graph, source):
         profile(step_graph, SERVER, source=source)
 
 
+@pytest.mark.usefixtures("new_virtual_cluster")
 def test_if_the_virtual_cluster_dies_the_error_has_its_last_output():
     tf1 = tensorflow().compat.v1
     dangling = tf1.NodeDef(name="op", op="Identity", input=["nowhere"], device="/device:CPU:0")
@@ -402,9 +404,9 @@ def test_the_virtual_cluster_gives_the_same_times_with_the_whole_of_tensorflow(
     def served(command, **_):
         programs.append(Path(command[-3]).name)
         child_process.serve(*command[-2:])
-        return CompletedProcess(command, 0)
+        return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(virtual_cluster.subprocess, "run", served)
+    monkeypatch.setattr(virtual_cluster, "subprocess", SimpleNamespace(run=served))
     found = profile(step_graph, SERVER)
     np.testing.assert_array_equal(found.problem.time_us, analytic.problem.time_us)
     assert set(programs) == {"child_process.py"}

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.graphdef.programs.run import run_program
-from pesto_cli.profile.analytic import child_process, virtual_cluster
 
 PROGRAMS = Path(programs_of_others.__file__)
 
@@ -60,17 +58,8 @@ Solved = Callable[[Any], tuple[Profile, PlacementFile]]
 
 
 @pytest.fixture
-def solved(monkeypatch: pytest.MonkeyPatch) -> Solved:
-    """Profile a graph and solve it for two CPUs with free links.
-
-    TensorFlow's virtual cluster runs in this process, which avoids starting another one.
-    """
-
-    def run(command: Any, **_: Any) -> Any:
-        child_process.serve(*command[-2:])
-        return CompletedProcess(command, 0)
-
-    monkeypatch.setattr(virtual_cluster.subprocess, "run", run)
+def solved() -> Solved:
+    """Profile a graph and solve it for two CPUs with free links."""
     cpus = two_cpus().machine
     links = tuple(replace(link, comm=CommModel(0.0, 0.0)) for link in cpus.links)
     machine = replace(cpus, links=links, kinds=PRESETS["v100x2-nvlink"].kinds)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.graphdef.read import read_step
-from pesto_cli.profile.analytic import child_process, virtual_cluster
 from pesto_cli.sharding.problems import rewritten
 
 EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
@@ -28,17 +26,8 @@ Profiled = Callable[[Any], Problem]
 
 
 @pytest.fixture
-def profiled(monkeypatch: pytest.MonkeyPatch) -> Profiled:
-    """A function that returns the problem of a graph, with prices of parts.
-
-    TensorFlow's virtual cluster runs in this process, which avoids starting another one.
-    """
-
-    def run(command: Any, **_: Any) -> Any:
-        child_process.serve(*command[-2:])
-        return CompletedProcess(command, 0)
-
-    monkeypatch.setattr(virtual_cluster.subprocess, "run", run)
+def profiled() -> Profiled:
+    """A function that returns the problem of a graph, with prices of parts."""
     machine = api.read_machine("v100x2-nvlink")
     return lambda meta: api.profile(meta, machine, parts=(2, 4, 8)).problem
 
