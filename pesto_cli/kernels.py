@@ -171,6 +171,7 @@ class _CheckedCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
+        self._has_one = False
         files = sorted(_files(function.__globals__))
         self._cache_file._source_stamp = [
             sha256(Path(file).read_bytes()).digest() for file in files
@@ -191,10 +192,16 @@ class _CheckedCache(FunctionCache):  # type: ignore[misc]
                 super().save_overload(sig, data)
 
     def has_one_for(self, target_context: Any) -> bool:
-        """Return whether the index lists machine code for this source and this processor."""
+        """Return whether the index lists machine code for this source and this processor.
+
+        Once it does, it is not read again.
+        """
+        if self._has_one:
+            return True
         try:
             overloads = self._cache_file._load_index()
         except Exception:
             return False
         processor = target_context.codegen().magic_tuple()
-        return any(processor == each for _, each, _ in overloads)
+        self._has_one = any(processor == each for _, each, _ in overloads)
+        return self._has_one
