@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -66,13 +67,9 @@ class Trainer:
         self, policy: Policy, network: Network, seed: int = 0, costs_us: CostsUs | None = None
     ) -> None:
         """network: that of the state that is trained. costs_us: None for simulated steps."""
-        tf = started()
         self.policy, self.network, self.seed = policy, network, seed
         self._costs_us = costs_us or policy.costs_us
-        self._sample, self._log_probabilities, self._gradient = (
-            tf.function(each, autograph=False)
-            for each in (network.sample, network.log_probabilities, self._gradient_of_loss)
-        )
+        self._sample, self._log_probabilities, self._gradient = _compiled(network)
 
     def most_probable(self, state: State, environment: Environment) -> IntArray:
         """Return the most probable action of one decision after the other, `[num_decisions]`."""
@@ -164,16 +161,39 @@ class Trainer:
             weights, moments = adam.step(weights, found, moments, self.policy.learning_rate)
         return replace(state, weights=weights, moments=moments)
 
-    def _gradient_of_loss(
-        self, policy: Policy, weights: Any, inputs: Any, actions: Any, old: Any, advantage: Any
-    ) -> Any:
-        tf = tensorflow()
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            new = self.network.log_probabilities(weights, inputs, actions)
-            chosen = tf.one_hot(actions, new.shape[2])
-            loss = -policy.objective(new, old, chosen, advantage)
-        return tape.gradient(loss, weights)
+
+@lru_cache(maxsize=4)
+def _compiled(network: Network) -> tuple[Any, Any, Any]:
+    """Return the compiled functions of a network: samples, log probabilities, gradient.
+
+    Trainers of equal networks share them. TensorFlow compiles them for each size of inputs, which
+    takes longer than some iterations.
+    """
+    tf = started()
+    sample, log_probabilities, gradient = (
+        tf.function(each, autograph=False)
+        for each in (network.sample, network.log_probabilities, partial(_gradient, network))
+    )
+    return sample, log_probabilities, gradient
+
+
+def _gradient(
+    network: Network,
+    policy: Policy,
+    weights: Any,
+    inputs: Any,
+    actions: Any,
+    old: Any,
+    advantage: Any,
+) -> Any:
+    """Return the gradient of the loss with respect to the weights."""
+    tf = tensorflow()
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        new = network.log_probabilities(weights, inputs, actions)
+        chosen = tf.one_hot(actions, new.shape[2])
+        loss = -policy.objective(new, old, chosen, advantage)
+    return tape.gradient(loss, weights)
 
 
 def trained(
