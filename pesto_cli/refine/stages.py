@@ -96,6 +96,8 @@ PENALTIES = (3.0, 100.0)
 OPS_PER_S = 2.5e7
 # Time for which a chain runs between checks of the time limit and of a requested stop.
 BATCH_S = 0.05
+# An evaluation of a graph without ops takes as long as the simulation of so many ops.
+OPS_OF_EVALUATION = 250
 # In each stage, the best states of the chains are collected at least this many times, and at least
 # once a second.
 MIN_ROUNDS = 20
@@ -214,7 +216,7 @@ class _Chains:
 
     def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
         """Run a chain until the progress of the stage reaches `until`, or a stop is requested."""
-        batch = max(1, int(BATCH_S * OPS_PER_S / self._work(level)))
+        batch = self._batch(stage, level)
         unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
         while not self._limits.stop.is_set():
             progress = self._progress(stage.share, level, chain)
@@ -226,6 +228,16 @@ class _Chains:
                 PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress,
                 stage.cooling.order,
             )
+
+    def _batch(self, stage: Stage, level: Level) -> int:
+        """Return the number of evaluations between two checks of the progress.
+
+        They take `BATCH_S`, or less if the stage is shorter. The results of a deterministic search
+        must stay the same, so there an evaluation counts as in its progress.
+        """
+        ops = self._work(level) + (0 if self._limits.deterministic else OPS_OF_EVALUATION)
+        batch_s = min(BATCH_S, stage.share * self._limits.time_limit_s)
+        return max(1, int(batch_s * OPS_PER_S / ops))
 
     def _progress(self, share: float, level: Level, chain: Chain) -> float:
         """Return the progress of a stage, from 0 to 1.
