@@ -1,10 +1,12 @@
 """Unmodified v1 programs whose step is split: on two devices they compute the same as whole."""
 
+import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -65,20 +67,22 @@ class Ran:
         self.folder, self.report = folder, report
 
 
-@pytest.fixture
-def train(capsys: pytest.CaptureFixture[str]) -> Any:
-    """A function that runs the program with or without a placement."""
-
-    def ran(folder: Path, placed: PlacementFile | None = None, *argv: str, **options: Any) -> Ran:
-        capsys.readouterr()
-        arguments = [str(folder), *argv]
+def train(folder: Path, placed: PlacementFile | None = None, *argv: str, **options: Any) -> Ran:
+    """Run the program with or without a placement."""
+    arguments = [str(folder), *argv]
+    with redirect_stdout(io.StringIO()) as printed:
         if placed is None:
             report = run_program(PROGRAM, arguments)
         else:
             report = run_script(PROGRAM, arguments, placed, "", DEVICES, **options)
-        return Ran(folder, capsys.readouterr().out, report)
+    return Ran(folder, printed.getvalue(), report)
 
-    return ran
+
+@pytest.fixture(scope="module")
+def whole_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran]:
+    """Two runs of the program without a placement; the second continues the first."""
+    folder = tmp_path_factory.mktemp("whole")
+    return train(folder), train(folder)
 
 
 def check_equal(first: Ran, second: Ran) -> None:
@@ -123,7 +127,7 @@ def check_trace(report: ProgramReport, placed: PlacementFile) -> None:
 
 
 def test_a_program_with_hooks_savers_and_summaries_trains_as_with_whole_ops(
-    placed: PlacementFile, train: Any, tmp_path: Path
+    placed: PlacementFile, tmp_path: Path
 ) -> None:
     whole, split = train(tmp_path / "whole"), train(tmp_path / "split", placed, trace=True)
     check_trace(split.report, placed)
@@ -138,30 +142,28 @@ def test_a_program_with_hooks_savers_and_summaries_trains_as_with_whole_ops(
 
 
 def test_a_step_with_all_that_hooks_fetch_trains_as_with_whole_ops(
-    train: Any, tmp_path: Path
+    whole_runs: tuple[Ran, Ran], tmp_path: Path
 ) -> None:
     placed = split_placement(PROGRAM, [str(tmp_path / "captured")])
     assert "PyFunc" in placed.names
-    whole, split = train(tmp_path / "whole"), train(tmp_path / "split", placed, trace=True)
+    split = train(tmp_path / "split", placed, trace=True)
     check_trace(split.report, placed)
-    check_equal(whole, split)
+    check_equal(whole_runs[0], split)
     assert split.calls == [step["loss"] for step in split.steps]
 
 
 @pytest.mark.parametrize("split_first", [True, False], ids=["split, then whole", "whole, split"])
 def test_checkpoints_load_both_ways(
-    split_first: bool, placed: PlacementFile, train: Any, tmp_path: Path
+    split_first: bool, placed: PlacementFile, whole_runs: tuple[Ran, Ran], tmp_path: Path
 ) -> None:
-    for _ in range(2):
-        whole = train(tmp_path / "whole")
     for turn in range(2):
         other = train(tmp_path / "other", placed if split_first == (turn == 0) else None)
     assert other.state["global_step"] == [8]
-    check_equal(whole, other)
+    check_equal(whole_runs[1], other)
 
 
 def test_a_step_with_another_batch_size_runs_whole_with_a_warning(
-    placed: PlacementFile, train: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    placed: PlacementFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = train(tmp_path / "whole", None, "--ragged")
     split = train(tmp_path / "split", placed, "--ragged")
@@ -174,7 +176,7 @@ def test_a_step_with_another_batch_size_runs_whole_with_a_warning(
 
 
 def test_a_program_that_only_feeds_other_sizes_is_refused(
-    placed: PlacementFile, train: Any, tmp_path: Path
+    placed: PlacementFile, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInputError, match=r"is fed labels \[6\], rows \[6, 6\].*other sizes"):
         train(tmp_path, placed, "--batch", "6")
@@ -182,22 +184,20 @@ def test_a_program_that_only_feeds_other_sizes_is_refused(
 
 @pytest.mark.parametrize("variables", ["split", "mirrored"])
 def test_a_program_trains_with_variables_in_pieces_or_copies(
-    variables: Any, train: Any, tmp_path: Path
+    variables: Any, whole_runs: tuple[Ran, Ran], tmp_path: Path
 ) -> None:
     """Its evaluations, hooks and checkpoints see whole variables; checkpoints load both ways."""
     step = capture(PROGRAM, [str(tmp_path / "captured")], fetches=["train", "loss:0"]).meta
     plan = split_variables(step, {"split": "variable 1", "mirrored": "mirrored"}[variables])
     placed = placed_by_plan(step, plan)
     assert "net/first" in placed.plan.choices
-    for _ in range(2):
-        whole = train(tmp_path / "whole")
     for turn in range(2):
         other = train(tmp_path / "other", placed if turn == 0 else None)
         again = train(tmp_path / "again", placed if turn == 1 else None)
     assert again.report is not None
     assert len(again.report.step_us) == 4
-    check_equal(whole, other)
-    check_equal(whole, again)
+    check_equal(whole_runs[1], other)
+    check_equal(whole_runs[1], again)
 
 
 def split_variables(meta: Any, alternative: str) -> Plan:
@@ -257,20 +257,37 @@ with tf.Graph().as_default() as graph:
 """
 
 
-@pytest.mark.parametrize("model", ["gpt", "batch_norm", "loops", "embedding", "compiled_calls"])
+class Model(NamedTuple):
+    """A program for a model, its captured step, and what it prints with whole ops."""
+
+    path: Path
+    name: str
+    meta: Any
+    printed: str
+
+
+@pytest.fixture(
+    scope="module", params=["gpt", "batch_norm", "loops", "embedding", "compiled_calls"]
+)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path, name = tmp_path_factory.mktemp("model") / "model.py", request.param
+    path.write_text(MODEL)
+    meta = capture(path, [name]).meta
+    with redirect_stdout(io.StringIO()) as printed:
+        run_program(path, [name])
+    return Model(path, name, meta, printed.getvalue())
+
+
 @pytest.mark.parametrize("plan", [random_plan, propagated_plan])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_any_plan_computes_the_same(
-    seed: int, plan: Any, model: str, script: Write, capsys: pytest.CaptureFixture[str]
+    seed: int, plan: Any, model: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = script(MODEL)
-    meta = capture(path, [model]).meta
-    step = read_step(meta)
-    placed = placed_by_plan(meta, plan(step.graph, specs_of(step), seed=seed))
-    run_program(path, [model])
-    whole = capsys.readouterr().out.splitlines()
-    report = run_script(path, [model], placed, trace=True)
-    split = capsys.readouterr().out.splitlines()
+    step = read_step(model.meta)
+    placed = placed_by_plan(model.meta, plan(step.graph, specs_of(step), seed=seed))
+    capsys.readouterr()
+    report = run_script(model.path, [model.name], placed, trace=True)
+    whole, split = model.printed.splitlines(), capsys.readouterr().out.splitlines()
     assert len(whole) == len(split) == 6
     for first, second in zip(whole, split, strict=True):
         pair = (np.array(line.split(), np.float64) for line in (first, second))
