@@ -28,7 +28,7 @@ from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.split_search.ways import OnMeshes
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 
-LIMITS = Limits(time_limit_s=3.0, deterministic=True)
+LIMITS = Limits(time_limit_s=1.0, deterministic=True)
 
 
 @pytest.fixture(scope="module")

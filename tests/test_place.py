@@ -10,7 +10,7 @@ from pesto_cli import api
 from pesto_cli.files import read_placement
 from pesto_cli.graphdef.tensorflow import tensorflow
 
-QUICK = ("--time-limit", 0.3, "--deterministic")
+QUICK = ("--time-limit", 0.1, "--deterministic")
 # Two towers of dense layers; `build` gives the training step.
 PROGRAM = """
 import tensorflow as tf
@@ -111,8 +111,8 @@ def test_a_second_call_reuses_what_is_fresh(place: Pesto, tmp_path: Path) -> Non
 def test_what_has_changed_is_done_again(place: Pesto, tmp_path: Path) -> None:
     assert reused(place("--json")) == []
     assert reused(place("--json", "--seed", 1)) == ["profile"]
-    assert reused(place("--json", "--seed", 1, "--time-limit", 0.2)) == ["profile", "solve"]
-    assert reused(place("--json", "--seed", 1, "--time-limit", 0.4)) == ["profile"]
+    assert reused(place("--json", "--seed", 1, "--time-limit", 0.05)) == ["profile", "solve"]
+    assert reused(place("--json", "--seed", 1, "--time-limit", 0.2)) == ["profile"]
     earlier = read_placement(tmp_path / "placed.pesto" / "placement.json")
     other = place("--json", machine="v100x2-pcie")
     assert reused(other) == []

@@ -48,7 +48,7 @@ def measured(problem: Problem, deviation: float) -> Profile:
 
 
 def solved(profile: Profile, **options: Any) -> Result:
-    return api.solve(profile, time_limit_s=0.5, deterministic=True, **options)
+    return api.solve(profile, time_limit_s=0.1, deterministic=True, **options)
 
 
 def deviations(problem: Problem, size: float = 0.3) -> FloatArray:
@@ -166,7 +166,7 @@ def test_the_time_of_a_node_in_a_sample_is_the_sum_of_its_members() -> None:
 def test_solve_shows_both_means(pesto: Pesto, tmp_path: Path) -> None:
     api.save(tmp_path / "p.json", measured(crossing(), 0.5))
     command = ("solve", tmp_path / "p.json", "-o", tmp_path / "a.json", "--robust")
-    limits = ("--time-limit", 0.5, "--deterministic")
+    limits = ("--time-limit", 0.1, "--deterministic")
     shown = pesto(*command, *limits).out
     assert "Robust: the mean step in 50 samples of op times and delays" in shown
     assert "search without samples" in shown
