@@ -8,6 +8,7 @@ import pytest
 from conftest import Pesto
 from test_intra_op import wide
 from test_tensor_parallel import priced, priced_model
+from test_zoo import exported as zoo_graph
 from training_graphs import exported
 
 from pesto_cli import api
@@ -183,7 +184,7 @@ def test_proportional_parts_are_uneven() -> None:
 
 def test_replicas_normalise_their_own_rows(tmp_path: Path) -> None:
     """As those of the papers: nothing is sent for batch normalisation, so steps are shorter."""
-    graph = api.export("zoo:MobileNet-v2-tiny")
+    graph = zoo_graph("MobileNet-v2-tiny")
     profile = api.profile(graph, "v100x4-nvlink", parts=(2, 4))
     model = Models(tmp_path, lambda name: profile).model("MobileNet-v2-tiny")
     (job,) = jobs_of(model, MachineVariant(), ["ev-ps"], Effort())
@@ -217,7 +218,7 @@ def test_models_that_a_paper_does_not_have_are_refused(pesto: Pesto, tmp_path: P
 
 def test_the_all_reduce_of_heterog_is_the_better_of_plain_sums_and_rings(tmp_path: Path) -> None:
     (row,) = (row for row in EIGHT.rows if row.title == "VGG-19 (192)")
-    profile = api.profile(api.export("zoo:MobileNet-v2-tiny"), "heterog-8", parts=(2,))
+    profile = api.profile(zoo_graph("MobileNet-v2-tiny"), "heterog-8", parts=(2,))
     model = Models(tmp_path, lambda name: profile).model(row.model)
     request = ExperimentRequest((model,), (16.0,), Effort())
     steps_us = {"ev-ps": 5e5, "ev-ar": 4e5, "horovod": 2e5, "cp-ps": 6e5, "pesto": 1e5}

@@ -106,7 +106,7 @@ def test_the_search_corrects_sizes(across: Problem, monkeypatch: pytest.MonkeyPa
     def on_progress(progress: Progress) -> None:
         sources.append(progress.source)
 
-    context = Context(Limits(5.0, workers=1, deterministic=True), on_progress=on_progress)
+    context = Context(Limits(1.0, workers=1, deterministic=True), on_progress=on_progress)
     solution = Pesto()(across, context)
     assert any(source.endswith(", equal ends") for source in sources)
     equal = DataParallel(by_host=True)(across, Context())

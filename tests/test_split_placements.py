@@ -383,7 +383,7 @@ def test_the_change_of_a_figure_that_was_zero_is_not_a_share() -> None:
 
 
 def warm_started(pesto: Pesto, profile: Path, start: Path, out: Path, *options: object) -> str:
-    quick = ("--time-limit", 1, "--deterministic", "-o", out)
+    quick = ("--time-limit", 0.1, "--deterministic", "-o", out)
     done = pesto("solve", profile, "--warm-start", start, *quick, *options)
     assert done.code == 0, done.err
     return done.err
