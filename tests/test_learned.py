@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from itertools import chain, product, repeat
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,13 @@ def towers(num_layers: int = 4) -> Problem:
 
 def profile_of(problem: Problem, name: str = "0") -> Profile:
     return Profile(problem, {"graph_hash": name * 64}, file_hash=name * 64)
+
+
+@cache
+def trained_on_towers(name: str) -> Trained:
+    """A policy that has learned to place `towers`."""
+    policy = next(each for each in SMALL if each.name == name)
+    return api.train(policy, [profile_of(towers())], num_placements=NEEDED[name])
 
 
 # Objectives, on one super-op and two devices: q = (1/2, 1/2), device 0 was chosen.
@@ -369,12 +377,11 @@ def test_a_placement_that_does_not_fit_counts_several_times() -> None:
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_policies_learn_to_use_both_devices(name: str) -> None:
-    problem, policy = towers(), next(each for each in SMALL if each.name == name)
-    trained = api.train(policy, [profile_of(problem)], num_placements=NEEDED[policy.name])
+    policy, trained = next(each for each in SMALL if each.name == name), trained_on_towers(name)
     means_us = [point.mean_us for point in trained.state.curve]
     assert np.mean(means_us[:10]) > 500
     assert np.mean(means_us[-20:]) < 430
-    environment = policy.environment(problem)
+    environment = policy.environment(towers())
     chosen = Trainer(policy, policy.network).most_probable(trained.state, environment)
     schedule = environment.solution(chosen).schedule
     assert {*schedule.device[:4]} | {*schedule.device[4:]} == {GPU0, GPU1}
@@ -738,8 +745,7 @@ def test_schedules_are_valid_and_repeat(name: str) -> None:
 @pytest.mark.parametrize("name", NEEDED)
 def test_trained_weights_place_at_once_and_others_are_refused(name: str, tmp_path: Path) -> None:
     problem, path = towers(), str(tmp_path / "w.npz")
-    policy = next(each for each in SMALL if each.name == name)
-    write_weights(path, api.train(policy, [profile_of(problem)], num_placements=NEEDED[name]))
+    write_weights(path, trained_on_towers(name))
     stages: list[str] = []
     context = Context(
         Limits(time_limit_s=1e-3, deterministic=True),
