@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numba import typeof
 from placers import PLACERS
 from random_problems import random_problem
 
-from pesto_cli import api, ilp
+from pesto_cli import api, doctor, ilp
 from pesto_cli.cli.choices import SOLVERS, SOURCES, STRATEGIES
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
@@ -266,6 +267,7 @@ def test_doctor_lists_plug_ins_with_their_package(
 ) -> None:
     checks = import_module("pesto_cli.doctor.checks")
     monkeypatch.setattr(checks, "_probes", plug_in_probes)  # the other probes take long
+    monkeypatch.setattr(doctor, "checks", cache(doctor.checks))
     done = pesto("doctor", "--json")
     assert done.code == 0
     rows = {row["name"]: row for row in json.loads(done.out)}
