@@ -15,8 +15,10 @@ from pesto_cli.evaluation.simulator import Simulator, simulate
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.refine import refine
+from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.levels import Level
+from pesto_cli.refine.stages import OPS_PER_S
 
 GPU0, GPU1 = 1, 2
 
@@ -144,6 +146,22 @@ def test_a_stopped_search_returns_the_best_so_far_at_once() -> None:
     found = refine(Simulator(problem), [start], running, on_incumbent=stop_at_the_first)
     assert seen
     assert found.makespan_us <= seen[0].makespan_us < start.makespan_us
+
+
+def test_a_short_search_does_no_more_work_than_it_has_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[int] = []
+
+    def counted(self: Chain, count: int, *more: float) -> None:
+        steps.append(count)
+        anneal(self, count, *more)
+
+    anneal = Chain.anneal
+    monkeypatch.setattr(Chain, "anneal", counted)
+    simulator = Simulator(random_problem(1, 12))
+    refine(simulator, [random_start(simulator, 1)], limits(0.002))
+    assert 0 < sum(steps) <= 0.002 * OPS_PER_S  # each step simulates at least one op
 
 
 def test_a_start_that_exceeds_the_memory_is_repaired() -> None:
