@@ -34,10 +34,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # while the others have nothing left to do.
 LONG = (
     *("test_virtual_scheduler", "test_cluster", "test_fuzz", "test_place", "test_tensor_parallel"),
-    *("test_docs", "test_quality", "test_ci_example", "test_bench_papers", "test_split_functions"),
+    *("test_docs", "test_quality", "test_ci_example", "test_doctor", "test_split_functions"),
     *("test_programs_of_others", "test_split_models", "test_split_placements", "test_live_split"),
     *("test_learned", "test_refine", "test_tuning", "test_zoo", "test_ilp", "test_runner"),
-    *("test_sharding_rules", "test_split_search", "test_robust", "test_fewer_hosts"),
+    *("test_sharding_rules", "test_split_search", "test_keras_programs", "test_fewer_hosts"),
+    *("test_live_tuning", "test_language_models", "test_report_in_browser"),
 )
 
 

@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -
     api.write_profile(profile, profile_of("RNNLM-2-2048"))
     for hash_seed in ("1", "2"):
         placement = tmp_path / f"{hash_seed}.json"
-        search = ["--time-limit", "0.3", "--seed", "5", "--deterministic", "--quiet", "--json"]
+        search = ["--time-limit", "1", "--seed", "5", "--deterministic", "--quiet", "--json"]
         script = "from pesto_cli.cli import main; main()"
         subprocess.run(
             [sys.executable, "-c", script, "solve", profile, "-o", placement, *search],
