@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -49,11 +48,6 @@ class Case:
 
     def __repr__(self) -> str:
         return f"Case({self.spec})"
-
-    @cached_property
-    def outputs(self) -> list[Array]:
-        """What TensorFlow computes."""
-        return [self.value] if self.value is not None else computed(self.spec, self.inputs)
 
     def without_values(self) -> Self:
         """Return the same op with inputs whose values the spec does not state."""
