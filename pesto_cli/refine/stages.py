@@ -232,8 +232,8 @@ class _Chains:
     def _batch(self, stage: Stage, level: Level) -> int:
         """Return the number of evaluations between two checks of the progress.
 
-        They take `BATCH_S`, or less if the stage is shorter. The results of a deterministic search
-        must stay the same, so there an evaluation counts as in its progress.
+        They take `BATCH_S`, or less if the stage is shorter. A deterministic search counts only the
+        work of ops, as in its progress.
         """
         ops = self._work(level) + (0 if self._limits.deterministic else OPS_OF_EVALUATION)
         batch_s = min(BATCH_S, stage.share * self._limits.time_limit_s)
