@@ -1,5 +1,7 @@
 """`export` converts every source to one graph without functions that trains in the same way."""
 
+import os
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names, parse_feed
 from pesto_cli.graphdef.hashing import graph_hash
+from pesto_cli.graphdef.scripts import script_function
 from pesto_cli.graphdef.tensorflow import tensorflow
 
 ROOT = Path(__file__).parent.parent
@@ -159,6 +162,17 @@ def test_the_script_in_the_readmes_first_command_exists():
 
 
 # --- v1 scripts
+
+
+def test_a_script_that_was_changed_within_a_second_is_read_again(tmp_path, monkeypatch):
+    """Python would take the bytecode of the first text, which has the same size."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    script = tmp_path / "numbers.py"
+    for number in (1, 2):
+        script.write_text(f"def number():\n    return {number}\n")
+        os.utime(script, (10**9, 10**9))
+        assert script_function(script, "number")() == number
+    assert [*tmp_path.iterdir()] == [script]
 
 
 def test_a_v1_graph_exports_with_a_static_feed_and_learns(folder):

@@ -5,8 +5,9 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -170,16 +171,31 @@ def _own_functions(path: Path) -> list[str]:
     ]
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles a script at each import, and writes no bytecode beside it.
+
+    Python takes stored bytecode for that of a script if their seconds of change and sizes agree. A
+    script that is changed and placed again within a second could so be an older one.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the source."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
         raise _no_script(path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise BadInputError(f"{path}: not a Python script.")
+    loader = _SourceLoader(path.stem, str(path))
+    spec = importlib.util.spec_from_loader(path.stem, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise script_failed(path, str(path), "cannot be imported", error) from error
     finally:
