@@ -61,7 +61,7 @@ def stderr_of(request: str) -> Path:
 
 
 def main(program: str) -> None:
-    """Load the modules of `program`; then serve each line of stdin, and print its exit code."""
+    """Load the modules of `program`. Then run each line of stdin in a fork; print its exit code."""
     spec = importlib.util.spec_from_file_location("child_process", program)
     assert spec is not None
     assert spec.loader is not None

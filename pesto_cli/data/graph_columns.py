@@ -35,7 +35,7 @@ def consumer_columns(
 
 
 def op_column(name: str, values: ArrayLike | None, num_ops: int, default: int) -> IntArray:
-    """Return a column of whole numbers of the ops; without values, all are the default."""
+    """Return a column of whole numbers, `[num_ops]`. If `values` is None, each is `default`."""
     if values is None:
         return np.full(num_ops, default, dtype=np.int64)
     return whole_numbers(f"ops.{name}", values)

@@ -17,7 +17,7 @@ MAIN_OP = "saved_model_main_op"
 
 
 class NotImportedError(BadInputError):
-    """TensorFlow cannot import a graph; `reason` is its own message."""
+    """A graph that TensorFlow cannot import; `reason` is the message of TensorFlow."""
 
     reason: str = ""
 

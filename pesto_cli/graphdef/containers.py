@@ -7,6 +7,7 @@ from typing import Any
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write, content
 from pesto_cli.graphdef.event_files.events import is_event_data
+from pesto_cli.graphdef.source_names import is_function, is_of_zoo
 from pesto_cli.graphdef.structure import check_contents
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -124,8 +125,8 @@ def _read_file(path: Path) -> bytes:
     try:
         data = content(path)
     except FileNotFoundError:
-        is_source = str(path).lower().startswith("zoo:") or ".py:" in str(path)
-        remedy = f"Export it: pesto export {path} -o FILE.meta" if is_source else "Check the path."
+        is_no_file = is_of_zoo(str(path)) or is_function(str(path))
+        remedy = f"Export it: pesto export {path} -o FILE.meta" if is_no_file else "Check the path."
         raise BadInputError(
             f"{path}: no such file, where {EXPECTED} was expected. {remedy}"
         ) from None

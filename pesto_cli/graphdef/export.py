@@ -18,7 +18,8 @@ from pesto_cli.graphdef.fetches import (
 )
 from pesto_cli.graphdef.self_contained import check_self_contained, require_feedable
 from pesto_cli.graphdef.simplify import simplify
-from pesto_cli.graphdef.sources import is_of_zoo, source_graph, zoo_step
+from pesto_cli.graphdef.source_names import is_of_zoo
+from pesto_cli.graphdef.sources import source_graph, zoo_step
 from pesto_cli.graphdef.structure import check_structure
 from pesto_cli.graphdef.xla import warn_of_compiled_calls
 

@@ -174,8 +174,8 @@ def _own_functions(path: Path) -> list[str]:
 class _SourceLoader(SourceFileLoader):
     """Compiles a script at each import, and writes no bytecode beside it.
 
-    Python takes stored bytecode for that of a script if their seconds of change and sizes agree. A
-    script that is changed and placed again within a second could so be an older one.
+    Python runs stored bytecode if the script has the same size and was changed in the same second.
+    So it could run an older text of a script that was changed twice in a second.
     """
 
     def get_code(self, fullname: str) -> CodeType:

@@ -13,9 +13,8 @@ from pesto_cli.graphdef.event_files.events import event_files
 from pesto_cli.graphdef.fetches import FED_TYPES, Shape
 from pesto_cli.graphdef.saved_models import signature_graph
 from pesto_cli.graphdef.scripts import function_missing, script_graph
+from pesto_cli.graphdef.source_names import ZOO, is_function, is_of_zoo
 from pesto_cli.graphdef.tensorflow import tensorflow
-
-ZOO = "zoo:"
 
 
 def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None) -> Any:
@@ -30,8 +29,7 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     of any source but a SavedModel.
     """
     path = Path(source)
-    script, colon, function = source.rpartition(":")
-    is_zoo, is_script = is_of_zoo(source), bool(colon) and script.endswith(".py")
+    is_zoo, is_script = is_of_zoo(source), is_function(source)
     is_recorded = not has_saved_model(path) and bool(event_files(path))
     if signature is not None and (is_zoo or is_script or is_recorded or path.is_file()):
         raise BadInputError(
@@ -41,17 +39,13 @@ def source_graph(source: str, feeds: Mapping[str, Shape], signature: str | None)
     if is_zoo:
         return zoo_step(source)
     if is_script:
+        script, _, function = source.rpartition(":")
         return script_graph(Path(script), function, feeds)
     if source.endswith(".py"):
         raise function_missing(source)
     if is_recorded:
         return event_graph(path, feeds)
     return signature_graph(path, signature) if path.is_dir() else read_meta_graph(path)
-
-
-def is_of_zoo(source: str) -> bool:
-    """Return whether a SOURCE is a model of the zoo."""
-    return source.lower().startswith(ZOO)
 
 
 def zoo_step(source: str) -> Any:

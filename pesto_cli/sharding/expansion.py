@@ -181,12 +181,10 @@ class _Expander:
                 elif isinstance(source, FromOp):
                     inputs.append((new_ops[source.op], source.output))
                 elif each.part is None:
-                    tensor = self._tensor(op, source.slot, row, decision)
-                    inputs.append(self._tensors.whole(tensor))
+                    inputs.append(self._tensors.whole(self._tensor(op, source.slot, row, decision)))
                 else:
                     if source.slot not in pieces:
-                        tensor = self._tensor(op, source.slot, row, decision)
-                        pieces[source.slot] = self._pieces(op, source.slot, tensor, decision)
+                        pieces[source.slot] = self._pieces(op, source.slot, row, decision)
                     inputs.append(pieces[source.slot][each.part])
             new_ops.append(
                 self._ops.add(
@@ -218,9 +216,11 @@ class _Expander:
             )
         return tensor
 
-    def _pieces(self, op: int, slot: int, tensor: int, decision: Decision) -> Sequence[Ref]:
+    def _pieces(
+        self, op: int, slot: int, row: Sequence[int | None], decision: Decision
+    ) -> Sequence[Ref]:
         """Return what each part of an op takes in a slot."""
-        layout = decision.alternative.inputs[slot]
+        tensor, layout = self._tensor(op, slot, row, decision), decision.alternative.inputs[slot]
         extents = _extents(layout, decision.spec.inputs[slot].sizes, decision)
         pieces = self._tensors.pieces(tensor, layout, extents, len(decision.sizes))
         if pieces is None and self._tensors.is_own(tensor):

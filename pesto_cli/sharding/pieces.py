@@ -77,7 +77,7 @@ def _with_wide_rows(operand: Operand, axis: int, extents: tuple[int, ...]) -> Op
 
 
 def _are_large_copies(operand: Operand, axis: int, extents: tuple[int, ...]) -> bool:
-    """Return whether an op that cuts the first dimension copies its parts, and each is large."""
+    """Return whether a cut along the first dimension copies the parts, and all parts are large."""
     if axis > 0 or operand.resized(axis, min(extents)).num_bytes < LARGE_BYTES:
         return False
     return not added_ops.split(operand, axis, extents).shares_memory

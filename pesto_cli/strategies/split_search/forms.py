@@ -162,7 +162,7 @@ def _num_on_first_host(problem: Problem) -> int:
 
 
 def _fits_hosts(num_parts: int, num_here: int) -> bool:
-    """Whether the parts of each op can be on one host with so many accelerators, or fill hosts."""
+    """Whether the parts of an op divide the accelerators of a host evenly, or fill some hosts."""
     return math.log2(num_parts / num_here).is_integer()
 
 

@@ -27,7 +27,7 @@ from pesto_cli.strategies.tensor_parallel import TensorParallel
 # Estimated times for each op: to choose a plan, to split the op into a part, and to schedule a part
 # on a mesh. The number of ways that are tried follows from them, so it is the same in each run.
 PLAN_US, PART_US, MESH_US = 90.0, 25.0, 4.0
-# A strategy gets at least this share of the time limit, since estimates are too short for graphs of
+# A strategy gets at least this share of the time limit: the estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
 
