@@ -243,12 +243,12 @@ def test_more_parts_are_not_tried_if_they_were_worse_than_fewer(problem: Problem
                 tried[worse].add((way.num_parts, bool(way.hosts)))
                 _, solution = way(placed, context)
                 step_us = 2.0 if way.num_parts >= worse else 1.0 / way.num_parts
-                ways.note(way, _of_length(solution, step_us))
+                ways.note(way, of_length(solution, step_us))
     assert {(2, False), (4, False), (8, False), (8, True)} <= tried[math.inf]
     assert tried[4] == {each for each in tried[math.inf] if each[0] < 4} | {(4, False)}
 
 
-def _of_length(solution: Solution, step_us: float) -> Solution:
+def of_length(solution: Solution, step_us: float) -> Solution:
     """Return a solution as if its step took so long."""
     schedule = solution.schedule
     return replace(

@@ -73,14 +73,14 @@ def test_the_winner_begins_again_at_its_start_with_other_seeds(
 def test_the_result_of_an_earlier_search_does_not_begin_again(
     start: Solution, calls: list[Call]
 ) -> None:
-    entry = Entry.of("way", start, was_searched=True)
+    entry = Entry("way", start, start, was_searched=True)
     entry.refined_with_restarts(Context(), limits_for(start, 5.0))
     assert len(calls) == 1
 
 
 def test_restarts_do_not_make_the_step_longer(start: Solution) -> None:
     limits = limits_for(start, 3.0)
-    first = Entry.of("way", start).refined(Context(), limits)
+    first = Entry("way", start, start).refined(Context(), limits)
     last = first.refined_with_restarts(Context(), limits)
     assert last.best.objective <= first.best.objective <= start.objective
     assert last.start is start
@@ -110,9 +110,7 @@ def raced(steps_us: Sequence[float], start: Solution) -> tuple[list[Entry], floa
         replace(start.schedule, end_us=start.schedule.end_us * step_us / start.makespan_us)
         for step_us in steps_us
     ]
-    entries = [
-        Entry.of(str(place), replace(start, schedule=schedule))
-        for place, schedule in enumerate(schedules)
-    ]
+    solutions = [replace(start, schedule=schedule) for schedule in schedules]
+    entries = [Entry(str(place), each, each) for place, each in enumerate(solutions)]
     half = shares(Limits(50.0, deterministic=True))
     return run_race(entries[::-1], Context(), half, 2.0)

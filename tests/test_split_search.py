@@ -30,7 +30,7 @@ from pesto_cli.strategies.devices import speeds
 from pesto_cli.strategies.meshes import devices_of_equal_parts
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
-from pesto_cli.strategies.split_search.race import best_of
+from pesto_cli.strategies.split_search.race import Entry, best_of
 from pesto_cli.zoo.transformer import transformer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -243,14 +243,15 @@ def test_pesto_keeps_ops_whole_where_that_is_faster(priced: Profile) -> None:
 def test_a_schedule_that_several_ways_give_is_refined_once(priced: Profile) -> None:
     layouts = ("whole", "mirrored", "split")
     twice = [
-        (f"{layout}, {time}", split_of(priced.problem, DataParallel(variables=layout)))
+        Entry(f"{layout}, {time}", solution, solution)
         for time in ("first", "again")
         for layout in layouts
+        for solution in [split_of(priced.problem, DataParallel(variables=layout))]
     ]
     chosen = best_of(twice, 2)
-    assert len({solution.objective for _, solution in chosen}) == len(chosen) == 2
-    assert chosen[0][1].objective == min(solution.objective for _, solution in twice)
-    assert {name for name, _ in chosen} <= {f"{layout}, first" for layout in layouts}
+    assert len({entry.best.objective for entry in chosen}) == len(chosen) == 2
+    assert chosen[0].best.objective == min(entry.best.objective for entry in twice)
+    assert {entry.name for entry in chosen} <= {f"{layout}, first" for layout in layouts}
 
 
 def test_a_deterministic_search_is_repeated(priced: Profile) -> None:

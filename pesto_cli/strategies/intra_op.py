@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
@@ -88,7 +89,7 @@ def layouts_plan(
     weights: Sequence[float],
     exposed: Exposed,
     limits: Limits,
-    concurrency: float = 1.0,
+    concurrency: float | FloatArray = 1.0,
 ) -> Plan:
     """Return the plan that the integer program chooses; weights, concurrency: see `LayoutProgram`.
 

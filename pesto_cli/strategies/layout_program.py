@@ -96,8 +96,8 @@ class LayoutProgram:
 
     weights: `[num_parts]`, the relative sizes of parts, and the relative speeds of their devices.
     prices: the times of ops and of transfers. exposed: see `Exposed`.
-    concurrency: number of whole ops that run at the same time on several devices, on average; the
-        time of a whole op counts divided by it. Alpa assumes 1.
+    concurrency: number of ops that run at the same time on several devices, on average; the time
+        of a whole op counts divided by it. Alpa assumes 1. Or `[num_ops]`, while each op runs.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class LayoutProgram:
         weights: Sequence[float],
         prices: Prices,
         exposed: Exposed,
-        concurrency: float = 1.0,
+        concurrency: float | FloatArray = 1.0,
     ) -> None:
         self._problem, self._graph, self._parts = problem, problem.graph, prices_of(problem)
         self._weights, self._prices, self._exposed = weights, prices, exposed
-        self._num_parts, self._concurrency = len(weights), concurrency
+        self._num_parts = len(weights)
         self._units = balanced_units(problem, weights)
         specs = self._parts.op_specs
         self._chosen = decisions(problem.chosen, problem.graph, specs)
@@ -118,6 +118,7 @@ class LayoutProgram:
         self._node = [
             node_of_key.setdefault(self._key(op), len(node_of_key)) for op in range(problem.num_ops)
         ]
+        self._whole_share = self._mean_of_nodes(1.0 / np.broadcast_to(concurrency, problem.num_ops))
         first = np.unique(self._node, return_index=True)[1]
         self._ways = [list(self._ways_of(int(op))) for op in first]
 
@@ -167,6 +168,12 @@ class LayoutProgram:
         chosen = self._problem.chosen.choices.get(name)
         return (name,) if spec < 0 else (_NUMBER.sub("#", name), spec, chosen, self._is_dealt(op))
 
+    def _mean_of_nodes(self, share: FloatArray) -> FloatArray:
+        """Return the mean of a share over the ops of each node, weighted by time, `[num_nodes]`."""
+        work_us = np.bincount(self._node, self._prices.work_us)
+        of_work_us = np.bincount(self._node, share * self._prices.work_us)
+        return np.divide(of_work_us, work_us, out=np.ones_like(work_us), where=work_us > 0)
+
     def _is_dealt(self, op: int) -> bool:
         """Return whether an op is together with a variable, so that it is dealt to a device."""
         return bool(self._has_variable[self._graph.colocation_group[op]])
@@ -179,7 +186,7 @@ class LayoutProgram:
             return
         num_inputs = 0 if self._graph.inputs is None else len(self._graph.inputs[op])
         num_outputs = len(self._graph.tensors_of(op))
-        share = 1.0 / (self._num_parts if self._is_dealt(op) else self._concurrency)
+        share = 1.0 / self._num_parts if self._is_dealt(op) else self._whole_share[self._node[op]]
         yield _Way((_ONE,) * num_inputs, (_ONE,) * num_outputs, share)
         spec = self._parts.spec(op)
         for way in () if spec is None else preferred_alternatives(spec, self._problem.local):

@@ -22,7 +22,6 @@ from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import justified
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
@@ -65,10 +64,13 @@ class Placer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """A solution after a short search, and the search that may continue it."""
+    """A solution after a short search.
+
+    continued: the search that may continue it, given the best solution of all so far.
+    """
 
     solution: Solution
-    continued: Callable[[Limits], Solution]
+    continued: Callable[[Limits, Solution], Solution]
 
 
 def split_or_whole(
@@ -88,23 +90,21 @@ def split_or_whole(
     )
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
-    ways = WaysInTime(problem, context, ways_share, on_fewer_hosts=start is not None)
     trials = [_whole(placer, problem, context, share(WHOLE_SHARE), start)]
-    built, notes = _built(
+    whole = trials[0].solution
+    ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=start is not None)
+    entries, notes = _built(
         problem,
         context,
-        trials[0].solution,
+        whole,
         ways,
         is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
     )
-    built, corrections_share = _with_equal_ends(problem, built, context.limits)
+    entries, corrections_share = _with_equal_ends(problem, entries, context.limits)
     left = 1 - WHOLE_SHARE - ways.share_used - corrections_share
     share = shares(share(left, 1.0))
-    entries = [
-        Entry.of(name, each, was_searched=name.startswith(AsBefore.name)) for name, each in built
-    ]
     if start is not None and start.is_rewritten:
-        entries = [Entry.of(FEWER_HOSTS, start, was_searched=True), *entries]
+        entries = [Entry(FEWER_HOSTS, start, start, was_searched=True), *entries]
     entries, spent = run_race(entries, context, share, 1 / left)
     trials += [_trial(placer, entry, context) for entry in entries]
     found = [trial.solution for trial in trials]
@@ -112,14 +112,15 @@ def split_or_whole(
     for number, trial in enumerate(continued, start=1):
         if not context.limits.stop.is_set():
             end = spent + (1 - spent) * number / len(continued)
-            found.append(trial.continued(share((1 - spent) / len(continued), end)))
+            best = min(found, key=lambda each: each.objective)
+            found.append(trial.continued(share((1 - spent) / len(continued), end), best))
     solution = min(found, key=lambda solution: solution.objective)
-    whole = [each for each in found if not each.is_rewritten]
+    unsplit = [each for each in found if not each.is_rewritten]
     return replace(
         solution,
         lower_bound_us=bound_us,
         bound_holds_for=PlanSet.ALL_PLANS,
-        whole=min(whole, key=lambda solution: solution.objective).schedule if whole else None,
+        whole=min(unsplit, key=lambda each: each.objective).schedule if unsplit else None,
         notes=(*solution.notes, *notes),
     )
 
@@ -154,7 +155,7 @@ def _whole(
     starts = {FEWER_HOSTS: start.schedule} if start and not start.is_rewritten else {}
     first = placer.place(whole, replace(context, limits=limits), starts)
 
-    def continued(rest: Limits) -> Solution:
+    def continued(rest: Limits, _: Solution) -> Solution:
         found = {"short search": first.schedule}
         return asked(placer.place(whole, replace(context, limits=rest), found))
 
@@ -167,13 +168,13 @@ def _built(
     whole: Solution,
     ways: WaysInTime,
     is_over: Callable[[], bool],
-) -> tuple[Sequence[tuple[str, Solution]], tuple[str, ...]]:
-    """Return the schedules with split ops to refine, by the name of their way, and notes.
+) -> tuple[Sequence[Entry], tuple[str, ...]]:
+    """Return the schedules with split ops to refine, and notes.
 
     is_over: whether the time for them is over, as on a machine that is slower than the estimates;
         then only the first way and a warm start are used.
     """
-    started, others = list[tuple[str, Solution]](), list[tuple[str, Solution]]()
+    started, others = list[Entry](), list[Entry]()
     notes: tuple[str, ...] = ()
     for way in ways:
         # The result of an earlier search is not lost if this one is stopped early.
@@ -181,51 +182,51 @@ def _built(
         if is_late and not isinstance(way, AsBefore):
             continue
         try:
-            name, solution = way(problem, context)
+            entry = Entry.of(way, problem, context)
         except BadInputError as error:
             notes = (*notes, f"{way.name}: {error}".replace(": use another strategy.", "."))
             continue
-        schedule = justified(Simulator(solution.problem), solution.schedule)
-        solution = replace(solution, schedule=schedule)
-        ways.note(way, solution)
-        (started if isinstance(way, AsBefore) else others).append((name, solution))
+        ways.note(way, entry.start)
+        (started if isinstance(way, AsBefore) else others).append(entry)
         others = best_of(others, RACE[0].most)
     short, makespan_us = whole.objective
     hopeless = (short, HOPELESS * makespan_us)
-    refined = [*started, *(each for each in others if each[1].objective < hopeless)]
+    refined = [*started, *(each for each in others if each.start.objective < hopeless)]
     return refined, (*dict.fromkeys(notes), *ways.notes)
 
 
 def _with_equal_ends(
-    problem: Problem, built: Sequence[tuple[str, Solution]], limits: Limits
-) -> tuple[Sequence[tuple[str, Solution]], float]:
-    """Return schedules with corrected sizes of parts, and the share of the time limit this takes.
+    problem: Problem, entries: Sequence[Entry], limits: Limits
+) -> tuple[Sequence[Entry], float]:
+    """Return entries with corrected sizes of parts, and the share of the time limit this takes.
 
-    built: the schedules by the names of their ways, the best first.
+    entries: the best first.
     """
-    found, spent = list[tuple[str, Solution]](), 0.0
-    for name, solution in built:
-        num_parts = 1 if solution.plan is None else solution.plan.num_parts
-        each_s = parts_us(num_parts) * problem.num_ops / 1e6
+    found, spent = list[Entry](), 0.0
+    for entry in entries:
+        plan = entry.start.plan
+        each_s = parts_us(1 if plan is None else plan.num_parts) * problem.num_ops / 1e6
         share = each_s / max(limits.time_limit_s, each_s)
         most = 0 if limits.stop.is_set() else MOST_CORRECTIONS
         num_rounds = min(most, int((EQUAL_ENDS_SHARE - spent) / share))
-        corrected = with_equal_ends(problem, solution, num_rounds)
-        if corrected is not solution:
+        corrected = with_equal_ends(problem, entry.start, num_rounds)
+        if corrected is not entry.start:
             spent += num_rounds * share
-            name = f"{name}, equal ends"
-        found.append((name, corrected))
+            name = f"{entry.name}, equal ends"
+            entry = replace(entry, name=name, start=corrected, best=corrected)
+        found.append(entry)
     return found, spent
 
 
 def _trial(placer: Placer, entry: Entry, context: Context) -> _Trial:
     """Return the best solution of an entry after the race, and the search that continues it."""
 
-    def continued(rest: Limits) -> Solution:
-        if not placer.robust:
-            return entry.refined_with_restarts(context, rest).best
+    def continued(rest: Limits, best: Solution) -> Solution:
         share = shares(rest)
-        plain = entry.refined_with_restarts(context, share(1 - ROBUST_SHARE)).best
+        left = entry.beside(best, context)
+        if not placer.robust:
+            return left.refined_with_restarts(context, share(1.0)).best
+        plain = left.refined_with_restarts(context, share(1 - ROBUST_SHARE)).best
         deviation = _deviation_of_parts(plain.problem, plain.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         simulator = Simulator(plain.problem)

@@ -9,16 +9,21 @@ refinement first begins again at the start of the winner, with other seeds.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine import STAGES_NEAR_START, refine
+from pesto_cli.refine import STAGES_NEAR_START, justified, refine
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
+from pesto_cli.strategies.split_search.beside_whole import BesideWhole
+from pesto_cli.strategies.split_search.ways import AsBefore, Way
 from pesto_cli.strategies.time_shares import Share, shares
 
 
@@ -42,27 +47,40 @@ RACE = (Round(6, 0.1, 1.5), Round(3, 0.08, 1.15))
 RESTART_US_PER_OP = 60.0
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
 
-Beside = TypeVar("Beside")
-
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A schedule that takes part in the race.
 
-    name: the name of its way.
+    name: its source, as progress reports show it.
     start: the solution before all refinements. best: the best one so far.
     was_searched: whether the start is the result of a search; it is not used again then.
+    way: how ops were split, if they were here.
     """
 
     name: str
     start: Solution
     best: Solution
     was_searched: bool = False
+    way: Way | None = None
 
     @classmethod
-    def of(cls, name: str, start: Solution, *, was_searched: bool = False) -> Self:
-        """Return the entry of a solution that is not yet refined."""
-        return cls(name, start, start, was_searched)
+    def of(cls, way: Way, problem: Problem, context: Context) -> Self:
+        """Return the solution of a way, justified.
+
+        Raises:
+            BadInputError: the step cannot be split so.
+        """
+        name, start = way(problem, context)
+        start = replace(start, schedule=justified(Simulator(start.problem), start.schedule))
+        return cls(name, start, start, isinstance(way, AsBefore | BesideWhole), way)
+
+    def beside(self, best: Solution, context: Context) -> Self:
+        """Return the entry, or its way with the best solution, if whole ops are the best by now."""
+        if isinstance(self.way, BesideWhole) and not best.is_rewritten:
+            with suppress(BadInputError):  # no op is worth splitting any more
+                return self.of(replace(self.way, whole=best), best.asked, context)
+        return self
 
     def refined(self, context: Context, limits: Limits) -> Self:
         """Return the entry after a refinement of its best solution."""
@@ -96,29 +114,26 @@ def run_race(
     """
     left, spent = list(entries), 0.0
     for each in RACE:
-        best = best_of([(entry, entry.best) for entry in left], each.most)
-        short, step_us = best[0][1].objective if best else (0, 0.0)
+        best = best_of(left, each.most)
+        short, step_us = best[0].best.objective if best else (0, 0.0)
         limit, left = (short, each.worst * step_us), []
         part = scale * each.share / each.most
-        for entry, solution in best:
-            if solution.objective <= limit:
+        for entry in best:
+            if entry.best.objective <= limit:
                 spent += part
                 left.append(entry.refined(context, share(part, spent)))
     return left, spent
 
 
-def best_of(
-    solutions: Sequence[tuple[Beside, Solution]], number: int
-) -> list[tuple[Beside, Solution]]:
-    """Return the best solutions, each with what stands beside it.
+def best_of(entries: Sequence[Entry], number: int) -> list[Entry]:
+    """Return the entries with the best solutions.
 
     Two ways may give the same schedule, also with exchanged devices: then the first one counts.
     """
     distinct = {
-        (solution.objective, solution.problem.num_ops): (beside, solution)
-        for beside, solution in reversed(solutions)
+        (entry.best.objective, entry.best.problem.num_ops): entry for entry in reversed(entries)
     }
-    return sorted(distinct.values(), key=lambda each: each[1].objective)[:number]
+    return sorted(distinct.values(), key=lambda entry: entry.best.objective)[:number]
 
 
 def _refined(solution: Solution, context: Context, limits: Limits, source: str) -> Solution:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from pesto_cli.bounds.plans import all_plans_bound_us
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.split_start import SplitStart
@@ -35,6 +36,12 @@ LEAST_SHARE = 0.02
 def parts_us(num_parts: int, num_meshes: int = 1) -> float:
     """Return the estimated time to split an op into parts and to schedule these, in us."""
     return num_parts * (PART_US + MESH_US * num_meshes)
+
+
+def limits_of(way: "Way", problem: Problem, limits: Limits) -> Limits:
+    """Return the limits of one way: its estimated time, or LEAST_SHARE of the time limit."""
+    estimate_s = way.us_per_op(problem) * problem.num_ops / 1e6
+    return replace(limits, time_limit_s=max(estimate_s, LEAST_SHARE * limits.time_limit_s))
 
 
 class Way(Protocol):
@@ -123,10 +130,8 @@ class AsStrategy:
         return self.num_plans * (PLAN_US + parts_us(len(accelerators(problem))))
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
-        """Call the strategy, for about the estimated time, or LEAST_SHARE of the time limit."""
-        estimate_s = self.us_per_op(problem) * problem.num_ops / 1e6
-        least_s = LEAST_SHARE * context.limits.time_limit_s
-        limits = replace(context.limits, time_limit_s=max(estimate_s, least_s))
+        """Call the strategy."""
+        limits = limits_of(self, problem, context.limits)
         solution = self.strategy(problem, replace(context, limits=limits))
         layout = getattr(self.strategy, "variables", VariableLayout.WHOLE)
         is_whole = layout is VariableLayout.WHOLE

@@ -9,8 +9,13 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, on_faster_hosts
+from pesto_cli.strategies.intra_op import DATA_EXPOSED, HIDDEN
+from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.forms import every_way
 from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way
+
+# Whole ops that take so many times as long as the first way are not split here and there.
+FAR = 1.3
 
 
 class WaysInTime:
@@ -22,11 +27,18 @@ class WaysInTime:
     """
 
     def __init__(
-        self, problem: Problem, context: Context, share: float, *, on_fewer_hosts: bool = False
+        self,
+        problem: Problem,
+        context: Context,
+        share: float,
+        whole: Solution | None = None,
+        *,
+        on_fewer_hosts: bool = False,
     ) -> None:
         """Prepare the iteration.
 
         share: the share of the time limit for all ways together.
+        whole: a solution with whole ops, some of which may be split.
         on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
         """
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
@@ -35,12 +47,13 @@ class WaysInTime:
         self._most_us, self._used_us = share * self._limit_us, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
+        self._whole, self._best = whole, (0, math.inf)
         self._objectives = dict[int, tuple[int, float]]()
 
     def __iter__(self) -> Iterator[Way]:
         """Yield the ways; the solutions that `note` gets in the meantime decide what follows."""
         yield from self._before
-        for way in filter(None, map(self._untried, every_way(self._problem))):
+        for way in filter(None, map(self._untried, self._every_way())):
             self._num_ways += 1
             if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
                 continue
@@ -51,6 +64,18 @@ class WaysInTime:
             self._used_us += way_us
             yield way
 
+    def _every_way(self) -> Iterator[Way]:
+        """Yield all ways; those beside whole ops come after the first one, if these are as good."""
+        for number, way in enumerate(every_way(self._problem)):
+            yield way
+            if number == 0 and self._whole is not None and self._is_near(self._whole):
+                yield from (BesideWhole(self._whole, each) for each in (HIDDEN, DATA_EXPOSED))
+
+    def _is_near(self, solution: Solution) -> bool:
+        """Whether a solution is at most FAR times as long as the best one so far."""
+        short, makespan_us = self._best
+        return solution.objective <= (short, FAR * makespan_us)
+
     def _untried(self, way: Way) -> Way | None:
         """Return a way without the meshes that were tried on fewer hosts; None if none is left."""
         if not isinstance(way, OnMeshes):
@@ -60,6 +85,7 @@ class WaysInTime:
 
     def note(self, way: Way, solution: Solution) -> None:
         """Take note of the solution of a way."""
+        self._best = min(self._best, solution.objective)
         if isinstance(way, OnMeshes) and not way.hosts:
             self._objectives[way.num_parts] = solution.objective
 

@@ -1,0 +1,120 @@
+"""A way to split: the best placement of whole ops, with those ops split that leave devices idle.
+
+If several whole ops run at the same time, splitting one of them gains little. An op that runs while
+other devices are idle gains most. So the integer program of layouts chooses the ops, and the time
+of a whole op counts divided by the number of accelerators that are busy while it runs. The other
+ops stay where they are. The answer of FastT's Algorithm 2 (Middleware '20, Section 5.2), which
+splits ops of the critical path, is similar; here all ops are chosen at once.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
+from pesto_cli.errors import UnfitError
+from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.data_parallel import best_solution
+from pesto_cli.strategies.devices import accelerators, differ, on_hosts_used, speeds
+from pesto_cli.strategies.intra_op import layouts_plan
+from pesto_cli.strategies.layout_program import Exposed
+from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts
+from pesto_cli.strategies.order import in_order_of_depth, ordered
+from pesto_cli.strategies.part_devices import devices_of_parts
+from pesto_cli.strategies.split_search.ways import PLAN_US, limits_of, parts_us
+
+
+@dataclass(frozen=True, eq=False)
+class BesideWhole:
+    """Split ops of a solution with whole ops, and leave the others where they are.
+
+    whole: the solution. exposed: which shares of the times of conversions count.
+    """
+
+    name: ClassVar[str] = "whole ops, some split"
+    whole: Solution
+    exposed: Exposed
+
+    def us_per_op(self, problem: Problem) -> float:
+        """Return the estimated time for each op of the problem, in us."""
+        return PLAN_US + parts_us(len(accelerators(problem)))
+
+    def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
+        """Choose the ops, put part i on accelerator i of the hosts used, and order all ops.
+
+        Raises:
+            UnfitError: no op is worth splitting.
+            OutOfTimeError: the time limit is too short.
+        """
+        placed = _Placed.of(problem, self.whole)
+        near = on_hosts_used(problem, placed.device) or problem
+        devices = devices_of_equal_parts(near)
+        limits = limits_of(self, problem, context.limits)
+        weights = speeds(near, devices) if differ(near, devices) else [1.0] * len(devices)
+        plan = layouts_plan(near, weights, self.exposed, limits, placed.busy)
+        if plan.choices == problem.chosen.choices:
+            raise UnfitError(
+                "no part is worth its conversions, because whole ops keep the devices busy; idle "
+                "devices were expected: use another strategy."
+            )
+        split = rewritten(problem, plan)
+        stage = np.zeros(split.problem.num_ops, dtype=np.int64)
+        device = devices_of_parts(split, Mesh((tuple(devices),)), stage, placed.device)
+        simulator = Simulator(split.problem)
+        schedules = [
+            ordered(simulator, device),
+            in_order_of_depth(simulator, device),
+            simulator.list_schedule(device, -placed.start_us[split.serves]),
+        ]
+        return self.name, best_solution(problem, split, schedules)
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """Where and when a solution runs the ops of the problem; of several parts, the first counts.
+
+    device, start_us, busy: `[num_ops]`; see `busy_accelerators`.
+    """
+
+    device: IntArray
+    start_us: FloatArray
+    busy: FloatArray
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Solution) -> Self:
+        schedule, origin = solution.schedule, solution.origin
+        device, start_us = problem.duration_us.argmin(axis=1), np.zeros(problem.num_ops)
+        found, first = np.unique(origin, return_index=True)
+        found, first = found[found >= 0], first[found >= 0]
+        device[found], start_us[found] = schedule.device[first], schedule.start_us[first]
+        return cls(device, start_us, busy_accelerators(solution))
+
+
+def busy_accelerators(solution: Solution) -> FloatArray:
+    """Return how many accelerators run ops while an op of the asked problem runs, on average.
+
+    The result is `[asked.num_ops]`. The accelerator of the op counts, too; it is 1 for an op
+    without a duration.
+    """
+    schedule, num_ops = solution.schedule, solution.asked.num_ops
+    start_us, end_us = schedule.start_us, schedule.end_us
+    is_busy = np.isin(schedule.device, accelerators(solution.problem)) & (end_us > start_us)
+    edge_us = np.concatenate([[0.0], start_us[is_busy], end_us[is_busy]])
+    change = np.repeat([0.0, 1.0, -1.0], [1, is_busy.sum(), is_busy.sum()])
+    order = np.argsort(edge_us, kind="stable")
+    edge_us, number = edge_us[order], np.cumsum(change[order])
+    # The time that all accelerators together have worked until each edge.
+    worked_us = np.concatenate([[0.0], np.cumsum(number[:-1] * np.diff(edge_us))])
+    during_us = np.interp(end_us, edge_us, worked_us) - np.interp(start_us, edge_us, worked_us)
+    is_given = solution.origin >= 0
+    of = solution.origin[is_given]
+    sum_us = np.bincount(of, during_us[is_given], num_ops)
+    took_us = np.bincount(of, (end_us - start_us)[is_given], num_ops)
+    mean = np.divide(sum_us, took_us, out=np.ones(num_ops), where=took_us > 0)
+    at_least_one: FloatArray = np.maximum(1.0, mean)
+    return at_least_one
