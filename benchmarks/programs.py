@@ -19,6 +19,7 @@ from benchmarks.scaling import MACHINES, PARTS, on_large_gpus
 from pesto_cli import api as pesto
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile
 from pesto_cli.report.markdown import markdown_table
@@ -54,6 +55,11 @@ def ways_without_layouts(problem: Problem) -> Iterator[Way]:
             yield way
 
 
+def no_ways(whole: Solution) -> Iterator[Way]:
+    """Yield no way: the ops that are split beside whole ops are chosen by the program."""
+    yield from ()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Place the models with each variant of the search, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -82,7 +88,7 @@ def step_ms(profile: Profile, with_coarse: bool, with_layouts: bool, limits: pes
     strategy = Pesto() if with_coarse else WithoutCoarseProgram()
     ways: AbstractContextManager[object] = nullcontext()
     if not with_layouts:
-        ways = patch.object(ways_in_time, "every_way", ways_without_layouts)
+        ways = patch.multiple(ways_in_time, every_way=ways_without_layouts, beside_whole=no_ways)
     with ways:
         return pesto.solve(profile, strategy, pesto.Context(limits)).makespan_us / 1e3
 

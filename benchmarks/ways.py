@@ -1,22 +1,28 @@
 """The starts of the search that splits ops: `python -m benchmarks.ways [MODEL [MACHINE]]`.
 
 The table has the step time of each way to split the step, as it is constructed, without a search.
-GPUs have 80 GB.
+The ways that split some of the whole ops begin with a search of four units of work, as in a search
+of 40 units. GPUs have 80 GB.
 """
 
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.quality import profile_of
 from benchmarks.scaling import PARTS, on_large_gpus
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.errors import PestoError
 from pesto_cli.report.markdown import markdown_table
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.split_search.forms import every_way
+from pesto_cli.strategies.pesto import Pesto
+from pesto_cli.strategies.split_search.forms import beside_whole, every_way
 from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
+
+WHOLE_UNITS = 4.0
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -26,7 +32,11 @@ def main(arguments: Sequence[str] = ()) -> None:
     profile = profile_of(Path("build/profiles"), model, parts=PARTS)
     problem = on_large_gpus(profile, PRESETS[machine]).problem
     rows = []
-    for way in every_way(problem):
+    context = Context(Limits(WHOLE_UNITS, deterministic=True))
+    placed = Pesto().place(replace(problem, parts=None), context)
+    whole = replace(placed, asked=problem, problem=problem)
+    rows.append(["whole ops", "", "", f"{whole.makespan_us / 1e3:.1f}", f"{problem.num_ops:,}", ""])
+    for way in (*every_way(problem), *beside_whole(whole)):
         by_group = way.hosts if isinstance(way, OnMeshes) else _is_by_host(way)
         sums = "once a group" if by_group else ""
         meshes = ", ".join(map(str, way.meshes)) if isinstance(way, OnMeshes) else ""

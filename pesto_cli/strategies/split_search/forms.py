@@ -14,11 +14,13 @@ import numpy as np
 
 from pesto_cli.data.labels import Phase
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, hosts_of
 from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices, islands
 from pesto_cli.strategies.intra_op import ALPA, DATA_EXPOSED, HIDDEN, IntraOp
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
+from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
@@ -40,6 +42,14 @@ def every_way(problem: Problem) -> Iterator[Way]:
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
         yield AsStrategy(DataParallel(variables=layout, by_host=forms.several_hosts))
+
+
+def beside_whole(whole: Solution) -> Iterator[Way]:
+    """Yield the ways to split some ops of a solution with whole ops.
+
+    If all of the time of transfers counts, few ops are split, so a refinement can still move many.
+    """
+    yield from (BesideWhole(whole, exposed) for exposed in (HIDDEN, DATA_EXPOSED))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, on_faster_hosts
-from pesto_cli.strategies.intra_op import DATA_EXPOSED, HIDDEN
-from pesto_cli.strategies.split_search.beside_whole import BesideWhole
-from pesto_cli.strategies.split_search.forms import every_way
+from pesto_cli.strategies.split_search.forms import beside_whole, every_way
 from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way
 
-# Whole ops that take so many times as long as the first way are not split here and there.
+# If whole ops take more than so many times as long as the first way, no way splits some of them.
 FAR = 1.3
 
 
@@ -38,7 +36,7 @@ class WaysInTime:
         """Prepare the iteration.
 
         share: the share of the time limit for all ways together.
-        whole: a solution with whole ops, some of which may be split.
+        whole: a solution with whole ops, of which some ways split a few.
         on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
         """
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
@@ -65,11 +63,11 @@ class WaysInTime:
             yield way
 
     def _every_way(self) -> Iterator[Way]:
-        """Yield all ways; those beside whole ops come after the first one, if these are as good."""
+        """Yield all ways; those that split some ops come second, if whole ops are fast enough."""
         for number, way in enumerate(every_way(self._problem)):
             yield way
             if number == 0 and self._whole is not None and self._is_near(self._whole):
-                yield from (BesideWhole(self._whole, each) for each in (HIDDEN, DATA_EXPOSED))
+                yield from beside_whole(self._whole)
 
     def _is_near(self, solution: Solution) -> bool:
         """Whether a solution is at most FAR times as long as the best one so far."""
