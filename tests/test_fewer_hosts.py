@@ -1,5 +1,6 @@
 """A search over several hosts begins on the faster half of them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from pesto_cli.data.machine import Machine
 from pesto_cli.data.presets import HOST_TO_V100, NETWORK, TWO_NVLINKS, cluster, v100_server
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Progress
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, hosts_of_devices, on_faster_hosts
@@ -122,6 +125,29 @@ def test_the_answer_is_not_worse_than_for_one_host(problem: Problem, split: bool
     # The search may use all devices, except where the constraints forbid it.
     assert both.asked is placed
     assert both.problem.permitted.all()
+
+
+def test_whole_ops_of_fewer_hosts_are_a_start_also_if_the_answer_splits_ops(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts, place = list[Mapping[str, Schedule]](), Pesto.place
+
+    def recorded(
+        self: Pesto, problem: Problem, context: Context, found: Mapping[str, Schedule]
+    ) -> Solution:
+        starts.append(found)
+        return place(self, problem, context, found)
+
+    monkeypatch.setattr(Pesto, "place", recorded)
+    placed = on_machine(problem, slow_network(100.0))
+    one = on_faster_hosts(placed)
+    assert one is not None
+    Pesto()(placed, Context(LIMITS))
+    on_one, on_both = starts[0], next(each for each in starts if FEWER_HOSTS in each)
+    assert not on_one
+    used = np.unique(on_both[FEWER_HOSTS].device).tolist()
+    assert set(used) & set(accelerators(placed)) <= set(accelerators(one))
+    assert len(on_both[FEWER_HOSTS].device) == placed.num_ops
 
 
 def test_the_best_step_never_becomes_longer_and_the_bound_holds_for_all_hosts() -> None:

@@ -349,6 +349,12 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
     assert len(found) > len(used) == 1
 
 
+def test_the_first_two_ways_get_up_to_half_of_a_short_limit(problem: Problem) -> None:
+    every = [*every_way(problem)]
+    two_s = sum(way.us_per_op(problem) for way in every[:2]) * problem.num_ops / 1e6
+    assert [*WaysInTime(problem, Context(Limits(two_s / 0.45)), 0.1)] == every[:2]
+
+
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     every = [*every_way(problem)]
     ways = WaysInTime(problem, Context(Limits(time_limit_s=60.0)), 0.2)

@@ -103,7 +103,7 @@ def _on_hosts_used(simulator: Simulator, schedule: Schedule) -> tuple[Simulator,
 def _on_all_hosts(problem: Problem, found: Solution, bound_us: float) -> Solution:
     """Return a solution for fewer hosts as a solution of the problem with all hosts."""
     if found.serves is None:
-        return Solution.of(problem, found.schedule, bound_us)
+        return replace(Solution.of(problem, found.schedule, bound_us), whole=found.whole)
     permitted = permitted_of_parts(problem, found.origin, found.serves)
     solved = replace(found.problem, permitted=permitted)
     return replace(

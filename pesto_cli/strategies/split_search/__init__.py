@@ -1,10 +1,10 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and constructs schedules with split ops (`ways`). In
-the best of these, the sizes of parts are corrected (`equal_ends`). They, the schedule of a warm
-start, and that of a search on fewer hosts run a race: all are refined for a short time, and the
-best of them once more. The best of all gets the rest of the time; it shares it with the whole ops
-if these are nearly as good.
+It places the whole ops for a short time, and constructs schedules with split ops (`ways`), also
+some in which most ops stay whole (`beside_whole`). In the best of these, the sizes of parts are
+corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on fewer hosts
+run a race: all are refined for a short time, and the best of them once more. The best of all gets
+the rest of the time; it shares it with the whole ops if these are nearly as good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -152,7 +152,7 @@ def _whole(
             sampled=solution.sampled,
         )
 
-    starts = {FEWER_HOSTS: start.schedule} if start and not start.is_rewritten else {}
+    starts = {FEWER_HOSTS: start.whole} if start and start.whole else {}
     first = placer.place(whole, replace(context, limits=limits), starts)
 
     def continued(rest: Limits, _: Solution) -> Solution:

@@ -3,8 +3,8 @@
 If several whole ops run at the same time, splitting one of them gains little. An op that runs while
 other devices are idle gains most. So the integer program of layouts chooses the ops, and the time
 of a whole op counts divided by the number of accelerators that are busy while it runs. The other
-ops stay where they are. The answer of FastT's Algorithm 2 (Middleware '20, Section 5.2), which
-splits ops of the critical path, is similar; here all ops are chosen at once.
+ops stay where they are. FastT (Middleware '20, Section 5.2) also begins with a placement, but
+splits one op of its critical path after another.
 """
 
 from dataclasses import dataclass

@@ -14,6 +14,8 @@ from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way
 
 # If whole ops take more than so many times as long as the first way, no way splits some of them.
 FAR = 1.3
+# The first ways get a larger share of a short time limit: they are most often the best.
+NUM_FIRST, FIRST_SHARE = 2, 0.5
 
 
 class WaysInTime:
@@ -42,7 +44,7 @@ class WaysInTime:
         self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
         fewer = on_faster_hosts(problem) if on_fewer_hosts else None
         self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
-        self._most_us, self._used_us = share * self._limit_us, 0.0
+        self._share, self._used_us = share, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
         self._whole, self._best = whole, (0, math.inf)
@@ -51,16 +53,23 @@ class WaysInTime:
     def __iter__(self) -> Iterator[Way]:
         """Yield the ways; the solutions that `note` gets in the meantime decide what follows."""
         yield from self._before
+        num_tried = 0
         for way in filter(None, map(self._untried, self._every_way())):
             self._num_ways += 1
             if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
                 continue
             way_us = way.us_per_op(self._problem) * self._problem.num_ops
-            if self._used_us + way_us >= self._most_us:
+            if self._used_us + way_us >= self._most_us(num_tried):
                 self._num_left_out += 1
                 continue
             self._used_us += way_us
+            num_tried += 1
             yield way
+
+    def _most_us(self, num_tried: int) -> float:
+        """Return the time in which so many ways and the next one must be constructed."""
+        first = FIRST_SHARE if num_tried < NUM_FIRST else 0.0
+        return max(self._share, first) * self._limit_us
 
     def _every_way(self) -> Iterator[Way]:
         """Yield all ways; those that split some ops come second, if whole ops are fast enough."""
