@@ -48,6 +48,7 @@ from pesto_cli.files import (
 from pesto_cli.files.profile import Spread
 from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.profile.comm.chains import Effort
+from pesto_cli.profile.comm.transfers import LinkTimes, TimedTransfers
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.runtime.verify import Verification
@@ -321,6 +322,26 @@ def test_links_are_timed_in_a_share_of_the_limit(monkeypatch: pytest.MonkeyPatch
     api_tuning._timed_links(two_cpus(), 120.0)
     api_tuning._timed_links(two_cpus(), 3600.0)
     assert asked[2:] == [Effort(10, 18 / 150), Effort()]
+
+
+@pytest.mark.parametrize("num_bad", [0, 1, 2])
+def test_links_are_timed_once_more_if_larger_transfers_took_less_time(
+    num_bad: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slopes = iter([*[-1e-5] * num_bad, 1e-3])
+
+    def timed(_: object, effort: Effort) -> TimedTransfers:
+        slope = next(slopes)
+        us = {num_bytes: 200 + slope * num_bytes for num_bytes in (1, 1000, 10**6)}
+        return TimedTransfers({("CPU", "CPU", ""): [LinkTimes(us, 140.0, 2.0, 1.5)]})
+
+    monkeypatch.setattr(api_tuning, "timed_transfers", timed)
+    if num_bad > 1:
+        with pytest.raises(BadInputError, match="take less time the larger they are"):
+            api_tuning._fitted_links(two_cpus(), 600.0)
+        return
+    (fit,) = api_tuning._fitted_links(two_cpus(), 600.0)
+    assert fit.comm.us_per_byte == pytest.approx(1e-3)
 
 
 def named(problem: Problem, schedule: Schedule) -> PlacementFile:
