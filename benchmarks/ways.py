@@ -1,8 +1,8 @@
 """The starts of the search that splits ops: `python -m benchmarks.ways [MODEL [MACHINE]]`.
 
 The table has the step time of each way to split the step, as it is constructed, without a search.
-The ways that split some of the whole ops begin with a search of four units of work, as in a search
-of 40 units. GPUs have 80 GB.
+Two ways split some ops of a placement of whole ops. This placement is the result of a search of
+four units of work, as it is in a search of 40 units. GPUs have 80 GB.
 """
 
 import sys

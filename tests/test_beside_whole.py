@@ -1,4 +1,4 @@
-"""Splitting those ops of a placement of whole ops that leave devices idle."""
+"""A way to split: only the ops that run while other devices are idle are split."""
 
 from itertools import pairwise
 from typing import Any
@@ -69,7 +69,7 @@ def whole(problem: Problem) -> Solution:
 
 
 def placed(problem: Problem) -> Solution:
-    """Each tower on its own device; all other ops on the first one."""
+    """Put each tower on its own device, and all other ops on the first one."""
     devices, graph = accelerators(problem), problem.graph
     wanted = np.full(graph.num_groups, devices[0])
     for op, name in enumerate(graph.names):
@@ -88,7 +88,7 @@ def on_one_device(problem: Problem) -> Solution:
 
 
 def test_busy_accelerators_are_counted_over_the_time_of_an_op(whole: Solution) -> None:
-    """Each op is compared with a sum over all intervals between two edges of the schedule."""
+    """The expected number is a sum over the intervals between starts and ends of ops."""
     schedule, busy = whole.schedule, busy_accelerators(whole)
     start_us, end_us = schedule.start_us, schedule.end_us
     on_accelerator = np.isin(schedule.device, accelerators(whole.problem))

@@ -21,10 +21,7 @@ def work_us(problem: Problem, schedule: Schedule) -> FloatArray:
     host = machine.peer_group[schedule.device]
     for here in np.unique(host[slow_down > 0]).tolist():
         is_here = (host == here) & (took_us > 0)
-        edge_us = np.concatenate((start_us[is_here], end_us[is_here]))
-        change = np.repeat((1, -1), int(is_here.sum()))
-        instant_us, row = np.unique(edge_us, return_inverse=True)
-        num_running = np.cumsum(np.bincount(row, change)).round()[:-1]
+        instant_us, num_running = running_ops(start_us[is_here], end_us[is_here])
         for each in np.unique(slow_down[is_here & (slow_down > 0)]).tolist():
             factor = 1 + np.maximum(num_running - 1, 0) * each
             since_0_us = np.concatenate(([0.0], np.cumsum(np.diff(instant_us) / factor)))
@@ -32,3 +29,14 @@ def work_us(problem: Problem, schedule: Schedule) -> FloatArray:
             first, last = (np.searchsorted(instant_us, us[ops]) for us in (start_us, end_us))
             took_us[ops] = since_0_us[last] - since_0_us[first]
     return took_us
+
+
+def running_ops(start_us: FloatArray, end_us: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the instants at which ops start or end, and how many run between each two instants.
+
+    The results are `[num_instants]`, ascending, and `[num_instants - 1]`.
+    """
+    change = np.repeat((1, -1), len(start_us))
+    instant_us, row = np.unique(np.concatenate((start_us, end_us)), return_inverse=True)
+    num_running: FloatArray = np.cumsum(np.bincount(row, change).astype(np.float64)).round()
+    return instant_us, num_running[:-1]

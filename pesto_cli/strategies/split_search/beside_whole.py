@@ -17,6 +17,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.evaluation.work import running_ops
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import best_solution
@@ -31,7 +32,7 @@ from pesto_cli.strategies.split_search.ways import PLAN_US, limits_of, parts_us
 
 @dataclass(frozen=True, eq=False)
 class BesideWhole:
-    """Split ops of a solution with whole ops, and leave the others where they are.
+    """Take a solution with whole ops, split some of them, and keep the devices of the others.
 
     whole: the solution. exposed: which shares of the times of conversions count.
     """
@@ -98,19 +99,21 @@ class _Placed:
 def busy_accelerators(solution: Solution) -> FloatArray:
     """Return how many accelerators run ops while an op of the asked problem runs, on average.
 
-    The result is `[asked.num_ops]`. The accelerator of the op counts, too; it is 1 for an op
-    without a duration.
+    The result is `[asked.num_ops]`. The accelerator that runs the op is counted. An op without a
+    duration has 1.
     """
     schedule, num_ops = solution.schedule, solution.asked.num_ops
     start_us, end_us = schedule.start_us, schedule.end_us
     is_busy = np.isin(schedule.device, accelerators(solution.problem)) & (end_us > start_us)
-    edge_us = np.concatenate([[0.0], start_us[is_busy], end_us[is_busy]])
-    change = np.repeat([0.0, 1.0, -1.0], [1, is_busy.sum(), is_busy.sum()])
-    order = np.argsort(edge_us, kind="stable")
-    edge_us, number = edge_us[order], np.cumsum(change[order])
-    # The time that all accelerators together have worked until each edge.
-    worked_us = np.concatenate([[0.0], np.cumsum(number[:-1] * np.diff(edge_us))])
-    during_us = np.interp(end_us, edge_us, worked_us) - np.interp(start_us, edge_us, worked_us)
+    if not is_busy.any():
+        return np.ones(num_ops)
+    instant_us, number = running_ops(start_us[is_busy], end_us[is_busy])
+    # The time that all accelerators together have worked until each instant.
+    worked_us = np.concatenate(([0.0], np.cumsum(number * np.diff(instant_us))))
+    until_end_us, until_start_us = (
+        np.interp(us, instant_us, worked_us) for us in (end_us, start_us)
+    )
+    during_us = until_end_us - until_start_us
     is_given = solution.origin >= 0
     of = solution.origin[is_given]
     sum_us = np.bincount(of, during_us[is_given], num_ops)
