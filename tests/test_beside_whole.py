@@ -1,5 +1,6 @@
 """A way to split: only the ops that run while other devices are idle are split."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -158,18 +159,37 @@ def test_whole_ops_are_split_only_if_they_are_nearly_as_fast_as_the_first_way(
     assert not isinstance(tried[0], BesideWhole)
 
 
-def test_the_way_is_taken_again_if_whole_ops_become_the_best(
+def test_the_way_is_taken_again_if_whole_ops_become_better(
     problem: Problem, whole: Solution
 ) -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
-    again = entry.beside(whole, CONTEXT)
+    again, share = entry.beside(whole, CONTEXT, Limits(10.0))
     assert isinstance(again.way, BesideWhole)
     assert again.way.whole is whole
-    assert again.start.makespan_us < whole.makespan_us
-    assert entry.beside(again.start, CONTEXT) is entry  # split ops are the best
+    assert again.best.makespan_us < entry.best.makespan_us
+    each_s = again.way.us_per_op(problem) * problem.num_ops / 1e6
+    assert share == pytest.approx(2 * each_s / 10.0)
+    assert again.beside(whole, CONTEXT, Limits(10.0)) == (again, 0.0)  # these are not better
 
 
-def test_the_entry_is_kept_if_no_op_of_the_best_is_worth_splitting() -> None:
+def test_the_way_is_not_taken_again_without_time(problem: Problem, whole: Solution) -> None:
+    entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
+    assert entry.beside(whole, CONTEXT, Limits(0.0)) == (entry, 0.0)
+
+
+def test_the_entry_is_kept_if_better_whole_ops_do_not_give_a_shorter_step(
+    problem: Problem, whole: Solution
+) -> None:
+    entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
+    short = replace(entry, best=of_length(whole, 0.01 * whole.makespan_us))
+    kept, share = short.beside(whole, CONTEXT, Limits(10.0))
+    assert kept is short
+    assert share > 0  # the tries take time
+
+
+def test_the_entry_is_kept_if_no_op_of_better_whole_ops_can_be_split() -> None:
     problem = priced(then_alone=False)
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
-    assert entry.beside(placed(problem), CONTEXT) is entry
+    whole = placed(problem)
+    alone = replace(whole, asked=replace(whole.asked, parts=None))
+    assert entry.beside(alone, CONTEXT, Limits(10.0))[0] is entry

@@ -18,7 +18,7 @@ from pesto_cli.refine import refine
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.contraction import contract
 from pesto_cli.refine.levels import Level
-from pesto_cli.refine.stages import OPS_PER_S
+from pesto_cli.refine.stages import OPS_PER_S, Cooling, Stage
 
 GPU0, GPU1 = 1, 2
 
@@ -245,3 +245,26 @@ def test_a_chain_of_short_ops_becomes_one_node_and_its_schedule_is_exact() -> No
     assert violations(problem, expanded) == []
     coarse = level.simulator.list_schedule(state[0], level.simulator.upward_rank(state[0]))
     assert expanded.makespan_us == coarse.makespan_us
+
+
+def test_single_ops_are_annealed_if_a_level_loses_too_much() -> None:
+    # Three of four parallel ops are on the first device, and the level has a single node.
+    tensors = [Tensor(0, 10, [1, 2, 3, 4]), *(Tensor(op, 10, [5]) for op in range(1, 5))]
+    graph = OpGraph.build([f"op{op}" for op in range(6)], tensors)
+    problem = on_gpus(graph, [1, 100, 100, 100, 100, 1])
+    simulator = Simulator(problem)
+    device = np.array([GPU0, GPU0, GPU0, GPU0, GPU1, GPU0])
+    start = simulator.list_schedule(device, simulator.upward_rank(device))
+
+    def one_node(simulator: Simulator) -> Level:
+        return Level.of(simulator, contract(problem, short_us=1e6))
+
+    def refined_us(most_lost: float) -> float:
+        cooling = Cooling(one_node, hot=1.0, cold=0.1)
+        stages = [Stage(1.0, cooling, most_lost=most_lost)]
+        return refine(simulator, [start], limits(0.01), stages=stages).makespan_us
+
+    lost = 402.0 / start.makespan_us
+    assert lost > 1.2
+    assert refined_us(1.01 * lost) == start.makespan_us
+    assert refined_us(0.99 * lost) < 250

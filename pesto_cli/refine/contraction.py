@@ -20,7 +20,7 @@ from pesto_cli.kernels import kernel
 
 # Limit on the work of short neighbours that merge into one node, in units of `short_us`. A chain is
 # not limited.
-CAP = 4.0
+CAP = 1.0
 
 
 def contract(problem: Problem, short_us: float) -> Coarsening:

@@ -68,6 +68,10 @@ class Level:
         np.maximum.at(start_us, self.coarsening.node_of_op, schedule.start_us)
         return device, self._offset(device, start_us)
 
+    def makespan_us(self, device: IntArray, offset: FloatArray) -> float:
+        """Return the makespan of a state on this level."""
+        return self.simulator.makespan_us(device, self.simulator.upward_rank(device) + offset)
+
     def expanded(self, device: IntArray, offset: FloatArray) -> Schedule:
         """Return the op-level schedule of a state: the better of two orders of the ops.
 
@@ -88,11 +92,7 @@ class Level:
         rank_us = self.simulator.upward_rank(device)
         none = np.zeros_like(rank_us)
         of_starts = rank_us.max(initial=0.0) - start_us - rank_us
-        return min(
-            none,
-            of_starts,
-            key=lambda offset: self.simulator.makespan_us(device, rank_us + offset),
-        )
+        return min(none, of_starts, key=lambda offset: self.makespan_us(device, offset))
 
 
 @cached_per_problem

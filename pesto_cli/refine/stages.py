@@ -10,6 +10,7 @@ makespan with the times of the problem. The search then only has the stages `ROB
 starts from the best schedule of a search without samples.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,11 +67,14 @@ class Stage:
     share: share of the time limit.
     cooling: parameters of all chains.
     together: whether all workers start from the best schedule of all, or each from its own.
+    most_lost: single ops are annealed instead if the best schedule takes more than so many times as
+        long on the level.
     """
 
     share: float
     cooling: Cooling
     together: bool = True
+    most_lost: float = math.inf
 
 
 STAGES = (
@@ -82,9 +86,10 @@ ROBUST_STAGES = (
     Stage(0.5, Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1)),
     Stage(0.5, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2)),
 )
-# For a constructed schedule with split ops.
+# For a constructed schedule with split ops. Programs of many short ops, such as those of batch
+# normalisation, take longer on the contracted graph.
 STAGES_NEAR_START = (
-    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08, hottest=10.0)),
+    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08, hottest=10.0), most_lost=1.04),
     Stage(0.3, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
 # Few and many evaluations for each node of the contracted graph in a search. With few, a high
@@ -176,7 +181,7 @@ class _Chains:
         End early when the best schedule fits in memory and its makespan is at most `until_us`.
         """
         workers = range(self._limits.workers)
-        level = self._level_of(stage.cooling.level)
+        level = self._level_for(stage)
         starts = [self.best if stage.together else self._bests[worker] for worker in workers]
         chains = [self._chain(worker, level, starts[worker]) for worker in workers]
         seen = [chain.objective for chain in chains]
@@ -199,6 +204,15 @@ class _Chains:
             self._offer(worker, justified(self._simulator, self._bests[worker]))
         self._stages_run += 1
         self._spent += stage.share
+
+    def _level_for(self, stage: Stage) -> Level:
+        """Return the level of a stage, or that of single ops; see `Stage.most_lost`."""
+        level = self._level_of(stage.cooling.level)
+        if math.isfinite(stage.most_lost):
+            makespan_us = level.makespan_us(*level.projected(self.best))
+            if makespan_us > stage.most_lost * self.best.makespan_us:
+                return self._level_of(Level.of_ops)
+        return level
 
     def _level_of(self, made_by: Callable[[Simulator], Level]) -> Level:
         if made_by not in self._levels:

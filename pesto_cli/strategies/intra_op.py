@@ -36,6 +36,7 @@ ALPA = Exposed(data=1.0, variables=1.0)
 # Most transfers run beside computation, and those of variables and gradients more than others.
 # These shares led to the shortest steps on average (`docs/search.md`).
 HIDDEN = Exposed(data=0.25, variables=0.02)
+MOSTLY_HIDDEN = replace(HIDDEN, data=0.1)
 # For steps of long chains, where nothing runs beside the transfers of data.
 DATA_EXPOSED = Exposed(data=1.0, variables=0.02)
 

@@ -28,6 +28,7 @@ from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
 from pesto_cli.strategies.incumbent import BestProgress
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
+from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.equal_ends import with_equal_ends
 from pesto_cli.strategies.split_search.race import RACE, Entry, best_of, run_race
 from pesto_cli.strategies.split_search.ways import AsBefore, parts_us
@@ -44,9 +45,10 @@ MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.15, 3
 # Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
-# Whole ops that take at most this many times as long as split ones get half of the remaining time:
-# their search has more starts, and gains more later.
-CLOSE = 1.08
+# Whole ops that take at most so many times as long as split ones get a share of the remaining time:
+# their search has more starts, and gains more later. If the best schedule splits some of them, they
+# get one also if they are less close, because this schedule then begins again with better ones.
+CLOSE, LESS_CLOSE = (1.08, 0.5), (1.3, 0.3)
 
 
 class Placer(Protocol):
@@ -66,11 +68,13 @@ class Placer(Protocol):
 class _Trial:
     """A solution after a short search.
 
-    continued: the search that may continue it, given the best solution of all so far.
+    continued: the search that may continue it, given the best solution with whole ops so far.
+    takes_whole: whether it began with a solution with whole ops, and gains if these become better.
     """
 
     solution: Solution
     continued: Callable[[Limits, Solution], Solution]
+    takes_whole: bool = False
 
 
 def split_or_whole(
@@ -105,32 +109,45 @@ def split_or_whole(
     share = shares(share(left, 1.0))
     if start is not None and start.is_rewritten:
         entries = [Entry(FEWER_HOSTS, start, start, was_searched=True), *entries]
-    entries, spent = run_race(entries, context, share, 1 / left)
+    entries, race_share = run_race(entries, context, share, 1 / left)
     trials += [_trial(placer, entry, context) for entry in entries]
     found = [trial.solution for trial in trials]
-    continued = _continued(trials)
-    for number, trial in enumerate(continued, start=1):
+    ended = race_share
+    for trial, part in _continued(trials):
         if not context.limits.stop.is_set():
-            end = spent + (1 - spent) * number / len(continued)
-            best = min(found, key=lambda each: each.objective)
-            found.append(trial.continued(share((1 - spent) / len(continued), end), best))
-    solution = min(found, key=lambda solution: solution.objective)
+            part *= 1 - race_share
+            ended += part
+            found.append(trial.continued(share(part, ended), whole))
+            if trial is trials[0]:
+                whole = _best([whole, found[-1]])
+    solution = _best(found)
     unsplit = [each for each in found if not each.is_rewritten]
     return replace(
         solution,
         lower_bound_us=bound_us,
         bound_holds_for=PlanSet.ALL_PLANS,
-        whole=min(unsplit, key=lambda each: each.objective).schedule if unsplit else None,
+        whole=_best(unsplit).schedule if unsplit else None,
         notes=(*solution.notes, *notes),
     )
 
 
-def _continued(trials: Sequence[_Trial]) -> Sequence[_Trial]:
-    """Return the trials that share the remaining time; the first trial is that of whole ops."""
+def _continued(trials: Sequence[_Trial]) -> Sequence[tuple[_Trial, float]]:
+    """Return the trials that are continued, and the share of the remaining time for each.
+
+    trials: the first is that of whole ops.
+    """
     whole, best = trials[0], min(trials, key=lambda trial: trial.solution.objective)
+    if best is whole:
+        return [(whole, 1.0)]
     short, makespan_us = best.solution.objective
-    is_close = whole.solution.objective <= (short, CLOSE * makespan_us)
-    return [whole, best] if is_close and best is not whole else [best]
+    for ratio, share in (CLOSE, LESS_CLOSE)[: 2 if best.takes_whole else 1]:
+        if whole.solution.objective <= (short, ratio * makespan_us):
+            return [(whole, share), (best, 1 - share)]
+    return [(best, 1.0)]
+
+
+def _best(solutions: Sequence[Solution]) -> Solution:
+    return min(solutions, key=lambda solution: solution.objective)
 
 
 def _whole(
@@ -221,19 +238,20 @@ def _with_equal_ends(
 def _trial(placer: Placer, entry: Entry, context: Context) -> _Trial:
     """Return the best solution of an entry after the race, and the search that continues it."""
 
-    def continued(rest: Limits, best: Solution) -> Solution:
+    def continued(rest: Limits, whole: Solution) -> Solution:
         share = shares(rest)
-        left = entry.beside(best, context)
+        left, spent = entry.beside(whole, context, rest)
         if not placer.robust:
-            return left.refined_with_restarts(context, share(1.0)).best
-        plain = left.refined_with_restarts(context, share(1 - ROBUST_SHARE)).best
+            return left.refined_with_restarts(context, share(1 - spent, 1.0)).best
+        end = 1 - ROBUST_SHARE
+        plain = left.refined_with_restarts(context, share(end - spent, end)).best
         deviation = _deviation_of_parts(plain.problem, plain.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         simulator = Simulator(plain.problem)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
         return replace(plain, schedule=schedule, sampled=sampled)
 
-    return _Trial(entry.best, continued)
+    return _Trial(entry.best, continued, takes_whole=isinstance(entry.way, BesideWhole))
 
 
 def _deviation_of_parts(problem: Problem, origin: IntArray, context: Context) -> FloatArray:

@@ -17,7 +17,13 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.data_parallel import DataParallel, VariableLayout, hosts_of
 from pesto_cli.strategies.devices import accelerators, differ, hosts_of_devices, islands
-from pesto_cli.strategies.intra_op import ALPA, DATA_EXPOSED, HIDDEN, IntraOp
+from pesto_cli.strategies.intra_op import (
+    ALPA,
+    DATA_EXPOSED,
+    HIDDEN,
+    MOSTLY_HIDDEN,
+    IntraOp,
+)
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
@@ -45,11 +51,8 @@ def every_way(problem: Problem) -> Iterator[Way]:
 
 
 def beside_whole(whole: Solution) -> Iterator[Way]:
-    """Yield the ways to split some ops of a solution with whole ops.
-
-    If all of the time of transfers counts, few ops are split, so a refinement can still move many.
-    """
-    yield from (BesideWhole(whole, exposed) for exposed in (HIDDEN, DATA_EXPOSED))
+    """Yield the ways to split some ops of a solution with whole ops."""
+    yield from (BesideWhole(whole, exposed) for exposed in (HIDDEN, MOSTLY_HIDDEN))
 
 
 @dataclass(frozen=True)

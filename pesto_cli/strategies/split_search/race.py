@@ -23,6 +23,7 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
+from pesto_cli.strategies.split_search.forms import beside_whole
 from pesto_cli.strategies.split_search.ways import AsBefore, Way
 from pesto_cli.strategies.time_shares import Share, shares
 
@@ -75,12 +76,22 @@ class Entry:
         start = replace(start, schedule=justified(Simulator(start.problem), start.schedule))
         return cls(name, start, start, isinstance(way, AsBefore | BesideWhole), way)
 
-    def beside(self, best: Solution, context: Context) -> Self:
-        """Return the entry, or its way with the best solution, if whole ops are the best by now."""
-        if isinstance(self.way, BesideWhole) and not best.is_rewritten:
-            with suppress(BadInputError):  # no op is worth splitting any more
-                return self.of(replace(self.way, whole=best), best.asked, context)
-        return self
+    def beside(self, whole: Solution, context: Context, limits: Limits) -> tuple[Self, float]:
+        """Return the entry, or one that splits some of better whole ops, if its step is shorter.
+
+        The second result is the share of the time limit that this takes.
+        """
+        if not isinstance(self.way, BesideWhole) or whole.objective >= self.way.whole.objective:
+            return self, 0.0
+        problem, found, spent = whole.asked, [self], 0.0
+        for way in beside_whole(whole):
+            each_s = way.us_per_op(problem) * problem.num_ops / 1e6
+            share = each_s / max(limits.time_limit_s, each_s)
+            if spent + share < 1:
+                spent += share
+                with suppress(BadInputError):  # no op is worth splitting
+                    found.append(self.of(way, problem, context))
+        return min(found, key=lambda entry: entry.best.objective), spent
 
     def refined(self, context: Context, limits: Limits) -> Self:
         """Return the entry after a refinement of its best solution."""
