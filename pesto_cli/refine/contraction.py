@@ -18,23 +18,26 @@ from pesto_cli.data.graph import IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.kernels import kernel
 
-# Limit on the work of short neighbours that merge into one node, in units of `short_us`. A chain is
-# not limited.
-CAP = 1.0
+# Limit on the work of short neighbours that merge into one node in a round, in units of `short_us`.
+# A chain is not limited. Graphs with split ops lose more by merges (docs/search.md).
+CAP, CAP_OF_PARTS = 4.0, 1.0
 
 
-def contract(problem: Problem, short_us: float) -> Coarsening:
-    """Merge ops of at most `short_us` with their only neighbour, until no more can be merged."""
+def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
+    """Merge ops of at most `short_us` with their only neighbour, until no more can be merged.
+
+    cap: see `CAP`.
+    """
     quotient = Quotient.of(problem, np.zeros(len(problem.graph.consumers)))
     while True:
         before = quotient.num_nodes
         for downwards in (True, False):
-            quotient = _merged(quotient, _joined(quotient, short_us, downwards=downwards))
+            quotient = _merged(quotient, _joined(quotient, short_us, cap, downwards=downwards))
         if quotient.num_nodes == before:
             return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
 
 
-def _joined(quotient: Quotient, short_us: float, *, downwards: bool) -> IntArray:
+def _joined(quotient: Quotient, short_us: float, cap: float, *, downwards: bool) -> IntArray:
     """Return the node that each node merges into, `[num_nodes]`; itself if it does not merge.
 
     downwards: whether nodes merge with their only successor, or with their only predecessor.
@@ -54,7 +57,7 @@ def _joined(quotient: Quotient, short_us: float, *, downwards: bool) -> IntArray
         quotient.group,
         quotient.group_allowed,
         short_us,
-        CAP * short_us,
+        cap * short_us,
     )
     return leader
 

@@ -12,7 +12,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.refine.contraction import contract
+from pesto_cli.refine.contraction import CAP_OF_PARTS, contract
 from pesto_cli.refine.families import Families, families_of_nodes, families_of_ops
 
 # An op is short, and is contracted, if it takes at most `SHORT` times the makespan's lower bound,
@@ -45,6 +45,11 @@ class Level:
     def contracted(cls, simulator: Simulator) -> Self:
         """Return the level with short ops merged: nearly exact, and several times faster."""
         return cls.of(simulator, _contraction(simulator.problem))
+
+    @classmethod
+    def contracted_parts(cls, simulator: Simulator) -> Self:
+        """Return the level of a split problem with short ops merged, but fewer of them."""
+        return cls.of(simulator, _contraction_of_parts(simulator.problem))
 
     @classmethod
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:
@@ -97,5 +102,14 @@ class Level:
 
 @cached_per_problem
 def _contraction(problem: Problem) -> Coarsening:
+    return contract(problem, _short_us(problem))
+
+
+@cached_per_problem
+def _contraction_of_parts(problem: Problem) -> Coarsening:
+    return contract(problem, _short_us(problem), CAP_OF_PARTS)
+
+
+def _short_us(problem: Problem) -> float:
     bound_us = max(critical_path_us(problem), load_us(problem))
-    return contract(problem, min(SHORT * bound_us, SHORT_US))
+    return min(SHORT * bound_us, SHORT_US)

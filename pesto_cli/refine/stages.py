@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -89,7 +88,7 @@ ROBUST_STAGES = (
 # For a constructed schedule with split ops. Programs of many short ops, such as those of batch
 # normalisation, take longer on the contracted graph.
 STAGES_NEAR_START = (
-    Stage(0.7, Cooling(Level.contracted, hot=1.0, cold=0.08, hottest=10.0), most_lost=1.04),
+    Stage(0.7, Cooling(Level.contracted_parts, hot=1.0, cold=0.08, hottest=10.0), most_lost=1.04),
     Stage(0.3, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
 # Few and many evaluations for each node of the contracted graph in a search. With few, a high
@@ -238,7 +237,7 @@ class _Chains:
                 break
             chain.anneal(
                 batch,
-                unit_us * stage.cooling.temperature(progress, self._patience),
+                unit_us * stage.cooling.temperature(progress, self._patience(stage)),
                 PENALTIES[0] * (PENALTIES[1] / PENALTIES[0]) ** progress,
                 stage.cooling.order,
             )
@@ -267,10 +266,9 @@ class _Chains:
         spent = (time.monotonic() - self._began) / limit_s
         return (spent - self._spent) / share
 
-    @cached_property
-    def _patience(self) -> float:
+    def _patience(self, stage: Stage) -> float:
         """From 0 to 1: whether there is time for `FEW` or for `MANY` evaluations of each node."""
-        level = self._level_of(Level.contracted)
+        level = self._level_of(stage.cooling.level)
         nodes = level.simulator.problem.num_ops
         evaluations = self._limits.time_limit_s * OPS_PER_S / max(1, self._work(level) * nodes)
         return float(np.clip(np.log(max(evaluations, FEW) / FEW) / np.log(MANY / FEW), 0.0, 1.0))
