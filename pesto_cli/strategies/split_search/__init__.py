@@ -4,7 +4,8 @@ It places the whole ops for a short time, and constructs schedules with split op
 some in which most ops stay whole (`beside_whole`). In the best of these, the sizes of parts are
 corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on fewer hosts
 run a race: all are refined for a short time, and the best of them once more. The best of all gets
-the rest of the time; it shares it with the whole ops if these are nearly as good.
+the rest of the time. It shares it with the whole ops if these are nearly as good, or if it came
+from them: then some of the better whole ops are split again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
