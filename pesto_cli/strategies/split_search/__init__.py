@@ -48,8 +48,9 @@ EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.15, 3
 HOPELESS = 1.5
 # Whole ops that take at most so many times as long as split ones get a share of the remaining time:
 # their search has more starts, and gains more later. If the best schedule splits some of them, they
-# get one also if they are less close, because this schedule then begins again with better ones.
-CLOSE, LESS_CLOSE = (1.08, 0.5), (1.3, 0.3)
+# get more, because this schedule then begins again with better ones.
+CLOSE = ((1.08, 0.5),)
+CLOSE_IF_SOME_ARE_SPLIT = ((1.08, 0.75), (1.3, 0.3))
 
 
 class Placer(Protocol):
@@ -141,7 +142,7 @@ def _continued(trials: Sequence[_Trial]) -> Sequence[tuple[_Trial, float]]:
     if best is whole:
         return [(whole, 1.0)]
     short, makespan_us = best.solution.objective
-    for ratio, share in (CLOSE, LESS_CLOSE)[: 2 if best.takes_whole else 1]:
+    for ratio, share in CLOSE_IF_SOME_ARE_SPLIT if best.takes_whole else CLOSE:
         if whole.solution.objective <= (short, ratio * makespan_us):
             return [(whole, share), (best, 1 - share)]
     return [(best, 1.0)]
