@@ -24,7 +24,7 @@ CAP, CAP_OF_PARTS = 4.0, 1.0
 
 
 def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
-    """Merge ops of at most `short_us` with their only neighbour, until no more can be merged.
+    """Merge ops of at most `short_us` with their only neighbour, as long as this is possible.
 
     cap: see `CAP`.
     """

@@ -46,9 +46,10 @@ MANY_DEVICES, WAYS_SHARE_OF_MANY = 4, 0.5
 EQUAL_ENDS_SHARE, MOST_CORRECTIONS = 0.15, 3
 # Constructed schedules that are so many times as long as the one with whole ops do not take part.
 HOPELESS = 1.5
-# Whole ops that take at most so many times as long as split ones get a share of the remaining time:
-# their search has more starts, and gains more later. If the best schedule splits some of them, they
-# get more, because this schedule then begins again with better ones.
+# Pairs (ratio, share). If the step with whole ops is at most `ratio` times as long as the best one,
+# the search of whole ops gets this share of the remaining time: it has more starts, and gains more
+# later. The share is larger if the best step splits some of the whole ops, because some of the
+# better whole ops are then split again.
 CLOSE = ((1.08, 0.5),)
 CLOSE_IF_SOME_ARE_SPLIT = ((1.08, 0.75), (1.3, 0.3))
 
@@ -134,7 +135,7 @@ def split_or_whole(
 
 
 def _continued(trials: Sequence[_Trial]) -> Sequence[tuple[_Trial, float]]:
-    """Return the trials that are continued, and the share of the remaining time for each.
+    """Return the trials to continue, each with its share of the remaining time.
 
     trials: the first is that of whole ops.
     """

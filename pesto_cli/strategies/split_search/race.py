@@ -24,7 +24,7 @@ from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.forms import beside_whole
-from pesto_cli.strategies.split_search.ways import AsBefore, Way
+from pesto_cli.strategies.split_search.ways import AsBefore, Way, estimated_s
 from pesto_cli.strategies.time_shares import Share, shares
 
 
@@ -85,7 +85,7 @@ class Entry:
             return self, 0.0
         problem, found, spent = whole.asked, [self], 0.0
         for way in beside_whole(whole):
-            each_s = way.us_per_op(problem) * problem.num_ops / 1e6
+            each_s = estimated_s(way, problem)
             share = each_s / max(limits.time_limit_s, each_s)
             if spent + share < 1:
                 spent += share

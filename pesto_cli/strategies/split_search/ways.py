@@ -38,10 +38,15 @@ def parts_us(num_parts: int, num_meshes: int = 1) -> float:
     return num_parts * (PART_US + MESH_US * num_meshes)
 
 
+def estimated_s(way: "Way", problem: Problem) -> float:
+    """Return the estimated time of a way in seconds."""
+    return way.us_per_op(problem) * problem.num_ops / 1e6
+
+
 def limits_of(way: "Way", problem: Problem, limits: Limits) -> Limits:
     """Return the limits of one way: its estimated time, or LEAST_SHARE of the time limit."""
-    estimate_s = way.us_per_op(problem) * problem.num_ops / 1e6
-    return replace(limits, time_limit_s=max(estimate_s, LEAST_SHARE * limits.time_limit_s))
+    least_s = LEAST_SHARE * limits.time_limit_s
+    return replace(limits, time_limit_s=max(estimated_s(way, problem), least_s))
 
 
 class Way(Protocol):
