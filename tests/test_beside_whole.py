@@ -1,6 +1,7 @@
 """A way to split: only the ops that run while other devices are idle are split."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from training_graphs import exported
 from pesto_cli import api
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.evaluation.simulator import Simulator
@@ -23,11 +25,14 @@ from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.intra_op import ALPA, HIDDEN
 from pesto_cli.strategies.layout_program import LayoutProgram
 from pesto_cli.strategies.order import ordered
+from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole, busy_accelerators
-from pesto_cli.strategies.split_search.race import Entry
-from pesto_cli.strategies.split_search.ways import Way
+from pesto_cli.strategies.split_search.forms import FEW_MARGIN, every_way
+from pesto_cli.strategies.split_search.race import BESIDE_SHARE, Entry
+from pesto_cli.strategies.split_search.ways import SECONDS_OF_UNIT, Way, share_of
 from pesto_cli.strategies.split_search.ways_in_time import FAR, WaysInTime
+from pesto_cli.strategies.split_search.whole import WholeOps
 
 CONTEXT = Context(Limits(60.0, deterministic=True))
 TOWERS, LAYERS = 4, 3
@@ -151,25 +156,60 @@ def test_whole_ops_are_split_only_if_they_are_nearly_as_fast_as_the_first_way(
     problem: Problem, whole: Solution, ratio: float, number: int
 ) -> None:
     ways = WaysInTime(problem, Context(Limits(600.0)), 1.0, whole)
+    better = replace(whole)
     tried = list[Way]()
-    for way in ways:
+    for way in ways.each(lambda: better):
         tried.append(way)
         ways.note(way, of_length(whole, whole.makespan_us / (ratio * FAR)))
-    assert sum(isinstance(way, BesideWhole) for way in tried) == number
-    assert not isinstance(tried[0], BesideWhole)
+    beside = [way for way in tried if isinstance(way, BesideWhole)]
+    assert len(beside) == number
+    assert beside == tried[len(tried) - number :]
+    assert all(way.whole is better for way in beside)
+
+
+def test_time_is_left_for_the_ways_that_split_some_of_the_whole_ops(
+    problem: Problem, whole: Solution
+) -> None:
+    """The limit is so short that a third of all ways would use it up."""
+    every_us = sum(way.us_per_op(problem) for way in every_way(problem)) * problem.num_ops
+    ways = WaysInTime(problem, Context(Limits(every_us / 3e6)), 1.0, whole)
+    reserved_share = ways.reserved_share
+    tried = [*ways.each()]
+    assert [isinstance(way, BesideWhole) for way in tried[-2:]] == [True, True]
+    assert 1 < len(tried) < len([*every_way(problem)])
+    assert ways.share_used < 1
+    assert ways.most_share == pytest.approx(1 - reserved_share)
+
+
+def test_an_estimate_is_a_smaller_share_of_so_many_units_of_work(problem: Problem) -> None:
+    seconds, units = (Limits(10.0, deterministic=each) for each in (False, True))
+    share = share_of(100.0, problem, seconds)
+    assert share == pytest.approx(100.0 * problem.num_ops / 1e7)
+    assert share_of(100.0, problem, units) == pytest.approx(share / SECONDS_OF_UNIT)
+    assert share_of(100.0, problem, Limits(0.0)) == np.inf
 
 
 def test_the_way_is_taken_again_if_whole_ops_become_better(
     problem: Problem, whole: Solution
 ) -> None:
-    entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
-    again, share = entry.beside(whole, CONTEXT, Limits(10.0))
+    entry = Entry.of(BesideWhole(on_one_device(problem), HIDDEN), problem, CONTEXT)
+    limits = Limits(10.0, deterministic=True)
+    again, share = entry.beside(whole, CONTEXT, limits)
     assert isinstance(again.way, BesideWhole)
     assert again.way.whole is whole
-    assert again.best.makespan_us < entry.best.makespan_us
-    each_s = again.way.us_per_op(problem) * problem.num_ops / 1e6
-    assert share == pytest.approx(2 * each_s / 10.0)
-    assert again.beside(whole, CONTEXT, Limits(10.0)) == (again, 0.0)  # these are not better
+    assert again.best.makespan_us < again.start.makespan_us < entry.best.makespan_us
+    assert (again.way.exposed, again.way.margin) == (HIDDEN, 1.0)
+    built = share_of(again.way.us_per_op(problem), problem, limits)
+    assert share == pytest.approx(built + BESIDE_SHARE)
+
+
+def test_few_of_better_whole_ops_are_split_if_the_entry_was_split_in_another_way(
+    problem: Problem, whole: Solution
+) -> None:
+    slow = Entry("slow", on_one_device(problem), on_one_device(problem))
+    again, _ = slow.beside(whole, CONTEXT, Limits(10.0, deterministic=True))
+    assert isinstance(again.way, BesideWhole)
+    assert (again.way.exposed, again.way.margin) == (HIDDEN, FEW_MARGIN)
 
 
 def test_the_way_is_not_taken_again_without_time(problem: Problem, whole: Solution) -> None:
@@ -182,7 +222,7 @@ def test_the_entry_is_kept_if_better_whole_ops_do_not_give_a_shorter_step(
 ) -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
     short = replace(entry, best=of_length(whole, 0.01 * whole.makespan_us))
-    kept, share = short.beside(whole, CONTEXT, Limits(10.0))
+    kept, share = short.beside(whole, CONTEXT, Limits(1.0, deterministic=True))
     assert kept is short
     assert share > 0  # the tries take time
 
@@ -192,4 +232,41 @@ def test_the_entry_is_kept_if_no_op_of_better_whole_ops_can_be_split() -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
     whole = placed(problem)
     alone = replace(whole, asked=replace(whole.asked, parts=None))
-    assert entry.beside(alone, CONTEXT, Limits(10.0))[0] is entry
+    assert entry.beside(alone, CONTEXT, Limits(1.0, deterministic=True))[0] is entry
+
+
+def test_few_ops_are_split_if_their_parts_must_be_clearly_faster(
+    problem: Problem, whole: Solution
+) -> None:
+    numbers = []
+    for margin in (1.0, 3.0):
+        _, solution = BesideWhole(whole, HIDDEN, margin)(problem, CONTEXT)
+        assert solution.plan is not None
+        numbers.append(len(solution.plan.choices))
+    assert 0 < numbers[1] < numbers[0]
+
+
+@dataclass
+class _Recorded:
+    """Places whole ops as `pesto` does, and records the numbers of workers."""
+
+    robust = False
+    workers: list[int] = field(default_factory=list)
+
+    def place(
+        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
+    ) -> Solution:
+        self.workers.append(context.limits.workers)
+        return Pesto().place(problem, context, found)
+
+
+def test_whole_ops_are_searched_beside_other_work_by_all_workers_but_one(problem: Problem) -> None:
+    for workers, expected in ((1, [1]), (3, [3, 2])):
+        placer, limits = _Recorded(), Limits(0.2, workers=workers, deterministic=True)
+        search = WholeOps(placer, problem, Context(limits), None)
+        before = search.search(limits)
+        with search.search_beside(before, limits) as better:
+            pass
+        assert placer.workers == expected
+        assert better().objective <= before.objective
+        assert (better() is before) == (workers == 1)

@@ -209,7 +209,7 @@ def test_ways_that_were_tried_on_fewer_hosts_are_not_tried_again(problem: Proble
     used = {
         again: [
             {device for stage in mesh.stages for device in stage}
-            for way in WaysInTime(placed, Context(Limits(600.0)), 1.0, on_fewer_hosts=again)
+            for way in WaysInTime(placed, Context(Limits(600.0)), 1.0, on_fewer_hosts=again).each()
             if isinstance(way, OnMeshes)
             for mesh in way.meshes
         ]

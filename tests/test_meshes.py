@@ -238,7 +238,7 @@ def test_more_parts_are_not_tried_if_they_were_worse_than_fewer(problem: Problem
     for worse in (math.inf, 4):
         ways = WaysInTime(placed, context, 1.0)
         tried[worse] = set[tuple[int, bool]]()
-        for way in ways:
+        for way in ways.each():
             if isinstance(way, OnMeshes):
                 tried[worse].add((way.num_parts, bool(way.hosts)))
                 _, solution = way(placed, context)
@@ -352,19 +352,19 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
 def test_the_first_two_ways_get_up_to_half_of_a_short_limit(problem: Problem) -> None:
     every = [*every_way(problem)]
     two_s = sum(way.us_per_op(problem) for way in every[:2]) * problem.num_ops / 1e6
-    assert [*WaysInTime(problem, Context(Limits(two_s / 0.45)), 0.1)] == every[:2]
+    assert [*WaysInTime(problem, Context(Limits(two_s / 0.45)), 0.1).each()] == every[:2]
 
 
 def test_ways_follow_from_the_time_limit(problem: Problem) -> None:
     every = [*every_way(problem)]
     ways = WaysInTime(problem, Context(Limits(time_limit_s=60.0)), 0.2)
-    assert [*ways] == every
+    assert [*ways.each()] == every
     assert ways.notes == ()
     estimate_s = sum(way.us_per_op(problem) for way in every) * problem.num_ops / 1e6
     assert ways.share_used == pytest.approx(estimate_s / 60.0)
     limit_s = 1.5 * every[0].us_per_op(problem) * problem.num_ops / 1e6
     ways = WaysInTime(problem, Context(Limits(time_limit_s=limit_s)), 1.0)
-    kept = [*ways]
+    kept = [*ways.each()]
     assert 1 <= len(kept) < len(every)
     assert ways.notes == (
         f"the time limit was too short to try {len(every) - len(kept)} of {len(every)} ways to "

@@ -1,29 +1,23 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and constructs schedules with split ops (`ways`), also
-some in which most ops stay whole (`beside_whole`). In the best of these, the sizes of parts are
-corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on fewer hosts
-run a race: all are refined for a short time, and the best of them once more. The best of all gets
-the rest of the time. It shares it with the whole ops if these are nearly as good, or if it came
-from them: then some of the better whole ops are split again.
+It places the whole ops for a short time, and constructs schedules with split ops (`ways`). In the
+meantime, the other workers continue the search of whole ops (`whole`). Then some of the ops of the
+best placement are split (`beside_whole`). In the best schedules with split ops, the sizes of parts
+are corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on fewer
+hosts run a race: all are refined for a short time, and the best of them once more. The best of all
+gets the rest of the time. It shares it with the whole ops if these are nearly as good, or if it
+came from them: then some of the better whole ops are split again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
-
-import numpy as np
 
 from pesto_cli.bounds.plans import all_plans_bound_us
-from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
-from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
@@ -32,8 +26,9 @@ from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.equal_ends import with_equal_ends
 from pesto_cli.strategies.split_search.race import RACE, Entry, best_of, run_race
-from pesto_cli.strategies.split_search.ways import AsBefore, parts_us
+from pesto_cli.strategies.split_search.ways import AsBefore, parts_us, share_of
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
+from pesto_cli.strategies.split_search.whole import Placer, WholeOps, deviation_of_split
 from pesto_cli.strategies.time_shares import shares
 
 # The share of the time limit in which whole ops are placed, and the share in which schedules with
@@ -52,19 +47,6 @@ HOPELESS = 1.5
 # better whole ops are then split again.
 CLOSE = ((1.08, 0.5),)
 CLOSE_IF_SOME_ARE_SPLIT = ((1.08, 0.75), (1.3, 0.3))
-
-
-class Placer(Protocol):
-    """The part of `Pesto` that places whole ops."""
-
-    @property
-    def robust(self) -> bool:
-        """Whether the last part of the search minimises the mean makespan over samples."""
-
-    def place(
-        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
-    ) -> Solution:
-        """Return a solution with whole ops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,23 +79,27 @@ def split_or_whole(
     )
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
-    trials = [_whole(placer, problem, context, share(WHOLE_SHARE), start)]
-    whole = trials[0].solution
+    whole_ops = WholeOps(placer, problem, context, start)
+    whole = whole_ops.search(share(WHOLE_SHARE))
     ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=start is not None)
-    entries, notes = _built(
-        problem,
-        context,
-        whole,
-        ways,
-        is_over=lambda: share(ways_share, WHOLE_SHARE + ways_share).time_limit_s <= 0,
-    )
+    beside, until = share(ways.most_share, WHOLE_SHARE + ways.most_share), WHOLE_SHARE + ways_share
+    with whole_ops.search_beside(whole, beside) as better:
+        entries, notes = _built(
+            problem,
+            context,
+            ways,
+            better,
+            is_over=lambda reserved: share(ways_share, until - reserved).time_limit_s <= 0,
+        )
+        whole = better()
     entries, corrections_share = _with_equal_ends(problem, entries, context.limits)
     left = 1 - WHOLE_SHARE - ways.share_used - corrections_share
     share = shares(share(left, 1.0))
     if start is not None and start.is_rewritten:
         entries = [Entry(FEWER_HOSTS, start, start, was_searched=True), *entries]
     entries, race_share = run_race(entries, context, share, 1 / left)
-    trials += [_trial(placer, entry, context) for entry in entries]
+    trials = [_Trial(whole, lambda rest, _: whole_ops.search(rest))]
+    trials += [_trial(placer, entry, context, whole) for entry in entries]
     found = [trial.solution for trial in trials]
     ended = race_share
     for trial, part in _continued(trials):
@@ -153,52 +139,26 @@ def _best(solutions: Sequence[Solution]) -> Solution:
     return min(solutions, key=lambda solution: solution.objective)
 
 
-def _whole(
-    placer: Placer, problem: Problem, context: Context, limits: Limits, start: Solution | None
-) -> _Trial:
-    """Place whole ops for a short time, and the parts of those that the constraints split."""
-    split = rewritten(problem, problem.chosen) if problem.chosen else None
-    whole = replace(problem, parts=None) if split is None else split.problem
-    if split is not None:
-        deviation = _deviation_of_parts(whole, split.origin, context)
-        context = replace(context, warm_start=None, deviation=deviation)
-
-    def asked(solution: Solution) -> Solution:
-        if split is None:
-            return replace(solution, asked=problem, problem=problem)
-        return replace(
-            split.solution(problem, solution.schedule),
-            notes=solution.notes,
-            sampled=solution.sampled,
-        )
-
-    starts = {FEWER_HOSTS: start.whole} if start and start.whole else {}
-    first = placer.place(whole, replace(context, limits=limits), starts)
-
-    def continued(rest: Limits, _: Solution) -> Solution:
-        found = {"short search": first.schedule}
-        return asked(placer.place(whole, replace(context, limits=rest), found))
-
-    return _Trial(asked(first), continued)
-
-
 def _built(
     problem: Problem,
     context: Context,
-    whole: Solution,
     ways: WaysInTime,
-    is_over: Callable[[], bool],
+    better: Callable[[], Solution],
+    is_over: Callable[[float], bool],
 ) -> tuple[Sequence[Entry], tuple[str, ...]]:
     """Return the schedules with split ops to refine, and notes.
 
-    is_over: whether the time for them is over, as on a machine that is slower than the estimates;
-        then only the first way and a warm start are used.
+    better: returns the best solution with whole ops, when its search ends.
+    is_over: whether the time for them is over, apart from a reserved share of the time limit, as on
+        a machine that is slower than the estimates; then only the first way and a warm start are
+        used.
     """
     started, others = list[Entry](), list[Entry]()
     notes: tuple[str, ...] = ()
-    for way in ways:
+    for way in ways.each(better):
         # The result of an earlier search is not lost if this one is stopped early.
-        is_late = context.limits.stop.is_set() or (bool(others) and is_over())
+        reserved = 0.0 if isinstance(way, BesideWhole) else ways.reserved_share
+        is_late = context.limits.stop.is_set() or (bool(others) and is_over(reserved))
         if is_late and not isinstance(way, AsBefore):
             continue
         try:
@@ -209,7 +169,7 @@ def _built(
         ways.note(way, entry.start)
         (started if isinstance(way, AsBefore) else others).append(entry)
         others = best_of(others, RACE[0].most)
-    short, makespan_us = whole.objective
+    short, makespan_us = better().objective
     hopeless = (short, HOPELESS * makespan_us)
     refined = [*started, *(each for each in others if each.start.objective < hopeless)]
     return refined, (*dict.fromkeys(notes), *ways.notes)
@@ -225,8 +185,7 @@ def _with_equal_ends(
     found, spent = list[Entry](), 0.0
     for entry in entries:
         plan = entry.start.plan
-        each_s = parts_us(1 if plan is None else plan.num_parts) * problem.num_ops / 1e6
-        share = each_s / max(limits.time_limit_s, each_s)
+        share = share_of(parts_us(1 if plan is None else plan.num_parts), problem, limits)
         most = 0 if limits.stop.is_set() else MOST_CORRECTIONS
         num_rounds = min(most, int((EQUAL_ENDS_SHARE - spent) / share))
         corrected = with_equal_ends(problem, entry.start, num_rounds)
@@ -238,27 +197,24 @@ def _with_equal_ends(
     return found, spent
 
 
-def _trial(placer: Placer, entry: Entry, context: Context) -> _Trial:
-    """Return the best solution of an entry after the race, and the search that continues it."""
+def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> _Trial:
+    """Return the best solution of an entry after the race, and the search that continues it.
+
+    before: the best solution with whole ops so far.
+    """
 
     def continued(rest: Limits, whole: Solution) -> Solution:
-        share = shares(rest)
-        left, spent = entry.beside(whole, context, rest)
+        share, left, spent = shares(rest), entry, 0.0
+        if whole.objective < before.objective:
+            left, spent = entry.beside(whole, context, rest)
         if not placer.robust:
             return left.refined_with_restarts(context, share(1 - spent, 1.0)).best
         end = 1 - ROBUST_SHARE
         plain = left.refined_with_restarts(context, share(end - spent, end)).best
-        deviation = _deviation_of_parts(plain.problem, plain.origin, context)
+        deviation = deviation_of_split(plain.problem, plain.origin, context)
         last = share(ROBUST_SHARE, 1.0)
         simulator = Simulator(plain.problem)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)
         return replace(plain, schedule=schedule, sampled=sampled)
 
     return _Trial(entry.best, continued, takes_whole=isinstance(entry.way, BesideWhole))
-
-
-def _deviation_of_parts(problem: Problem, origin: IntArray, context: Context) -> FloatArray:
-    """Return the deviation of each op's time, `[num_ops, num_devices]`; problem: a split one."""
-    if context.deviation is None:
-        return np.zeros((problem.num_ops, problem.num_devices))
-    return deviation_of_parts(context.deviation, origin)

@@ -2,9 +2,10 @@
 
 If several whole ops run at the same time, splitting one of them gains little. An op that runs while
 other devices are idle gains most. So the integer program of layouts chooses the ops, and the time
-of a whole op counts divided by the number of accelerators that are busy while it runs. The other
-ops stay where they are. FastT (Middleware '20, Section 5.2) also begins with a placement, but
-splits one op of its critical path after another.
+of a whole op counts divided by the number of accelerators that are busy while it runs. This is as
+if the other ops filled all gaps that the parts leave. They do not, so one of the ways splits only
+ops whose parts take clearly less time. The other ops stay where they are. FastT (Middleware '20,
+Section 5.2) also begins with a placement, but splits one op of its critical path after another.
 """
 
 from dataclasses import dataclass
@@ -35,11 +36,13 @@ class BesideWhole:
     """Take a solution with whole ops, split some of them, and keep the devices of the others.
 
     whole: the solution. exposed: which shares of the times of conversions count.
+    margin: the time of a whole op counts divided by this, too.
     """
 
     name: ClassVar[str] = "whole ops, some split"
     whole: Solution
     exposed: Exposed
+    margin: float = 1.0
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
@@ -57,7 +60,7 @@ class BesideWhole:
         devices = devices_of_equal_parts(near)
         limits = limits_of(self, problem, context.limits)
         weights = speeds(near, devices) if differ(near, devices) else [1.0] * len(devices)
-        plan = layouts_plan(near, weights, self.exposed, limits, placed.busy)
+        plan = layouts_plan(near, weights, self.exposed, limits, self.margin * placed.busy)
         if plan.choices == problem.chosen.choices:
             raise UnfitError(
                 "no part is worth its conversions, because whole ops keep the devices busy; idle "

@@ -35,6 +35,8 @@ from pesto_cli.strategies.tensor_parallel import TensorParallel
 BUCKETS_BYTES = (25 * 2**20, 100 * 2**20)
 # Number of plans that `os-dpos` tries, about half of them from each of its first graphs.
 OS_DPOS_PLANS = 10
+# See `BesideWhole.margin`: with it, few ops are split.
+FEW_MARGIN = 1.5
 
 
 def every_way(problem: Problem) -> Iterator[Way]:
@@ -51,8 +53,14 @@ def every_way(problem: Problem) -> Iterator[Way]:
 
 
 def beside_whole(whole: Solution) -> Iterator[Way]:
-    """Yield the ways to split some ops of a solution with whole ops."""
-    yield from (BesideWhole(whole, exposed) for exposed in (HIDDEN, MOSTLY_HIDDEN))
+    """Yield the ways to split some ops of a solution with whole ops: many, or few."""
+    yield BesideWhole(whole, MOSTLY_HIDDEN)
+    yield few_beside_whole(whole)
+
+
+def few_beside_whole(whole: Solution) -> BesideWhole:
+    """Return the way to split few ops of a solution with whole ops."""
+    return BesideWhole(whole, HIDDEN, FEW_MARGIN)
 
 
 @dataclass(frozen=True)

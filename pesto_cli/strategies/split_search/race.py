@@ -9,7 +9,6 @@ refinement first begins again at the start of the winner, with other seeds.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -23,8 +22,8 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
-from pesto_cli.strategies.split_search.forms import beside_whole
-from pesto_cli.strategies.split_search.ways import AsBefore, Way, estimated_s
+from pesto_cli.strategies.split_search.forms import few_beside_whole
+from pesto_cli.strategies.split_search.ways import AsBefore, Way, share_of
 from pesto_cli.strategies.time_shares import Share, shares
 
 
@@ -47,6 +46,8 @@ RACE = (Round(6, 0.1, 1.5), Round(3, 0.08, 1.15))
 # them; and how many there are at most. A graph with many ops has time for none.
 RESTART_US_PER_OP = 60.0
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
+# The share of the remaining time in which a schedule is refined that splits better whole ops.
+BESIDE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,19 +80,22 @@ class Entry:
     def beside(self, whole: Solution, context: Context, limits: Limits) -> tuple[Self, float]:
         """Return the entry, or one that splits some of better whole ops, if its step is shorter.
 
-        The second result is the share of the time limit that this takes.
+        The new entry is refined for a short time before. It splits the ops in the way of this one,
+        or few ops if this one was split in another way. The second result is the share of the time
+        limit that this takes.
         """
-        if not isinstance(self.way, BesideWhole) or whole.objective >= self.way.whole.objective:
+        way = self.way
+        new = replace(way, whole=whole) if isinstance(way, BesideWhole) else few_beside_whole(whole)
+        built = share_of(new.us_per_op(whole.asked), whole.asked, limits)
+        if built + BESIDE_SHARE >= 1:
             return self, 0.0
-        problem, found, spent = whole.asked, [self], 0.0
-        for way in beside_whole(whole):
-            each_s = estimated_s(way, problem)
-            share = each_s / max(limits.time_limit_s, each_s)
-            if spent + share < 1:
-                spent += share
-                with suppress(BadInputError):  # no op is worth splitting
-                    found.append(self.of(way, problem, context))
-        return min(found, key=lambda entry: entry.best.objective), spent
+        try:
+            entry = self.of(new, whole.asked, context)
+        except BadInputError:  # no op is worth splitting
+            return self, built
+        spent = built + BESIDE_SHARE
+        entry = entry.refined(context, shares(limits)(BESIDE_SHARE, spent))
+        return min(self, entry, key=lambda each: each.best.objective), spent
 
     def refined(self, context: Context, limits: Limits) -> Self:
         """Return the entry after a refinement of its best solution."""

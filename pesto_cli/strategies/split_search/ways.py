@@ -6,6 +6,7 @@ single ops of the critical path that are split (FastT). Meshes with equally many
 so the step is split once for all of them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -31,6 +32,9 @@ PLAN_US, PART_US, MESH_US = 90.0, 25.0, 4.0
 # A strategy gets at least this share of the time limit: the estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
+# A unit of work of a deterministic search takes a refinement so many seconds, measured on graphs of
+# 10,000 to 40,000 ops on four GPUs.
+SECONDS_OF_UNIT = 2.5
 
 
 def parts_us(num_parts: int, num_meshes: int = 1) -> float:
@@ -38,15 +42,18 @@ def parts_us(num_parts: int, num_meshes: int = 1) -> float:
     return num_parts * (PART_US + MESH_US * num_meshes)
 
 
-def estimated_s(way: "Way", problem: Problem) -> float:
-    """Return the estimated time of a way in seconds."""
-    return way.us_per_op(problem) * problem.num_ops / 1e6
+def share_of(us_per_op: float, problem: Problem, limits: Limits) -> float:
+    """Return the share of a time limit that an estimated time for each op is."""
+    estimated_s = us_per_op * problem.num_ops / 1e6
+    if limits.deterministic:
+        estimated_s /= SECONDS_OF_UNIT
+    return estimated_s / limits.time_limit_s if limits.time_limit_s else math.inf
 
 
 def limits_of(way: "Way", problem: Problem, limits: Limits) -> Limits:
     """Return the limits of one way: its estimated time, or LEAST_SHARE of the time limit."""
-    least_s = LEAST_SHARE * limits.time_limit_s
-    return replace(limits, time_limit_s=max(estimated_s(way, problem), least_s))
+    estimated_s = way.us_per_op(problem) * problem.num_ops / 1e6
+    return replace(limits, time_limit_s=max(estimated_s, LEAST_SHARE * limits.time_limit_s))
 
 
 class Way(Protocol):

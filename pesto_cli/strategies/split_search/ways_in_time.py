@@ -1,7 +1,7 @@
 """The ways to split for which there is time."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -9,12 +9,14 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, on_faster_hosts
+from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.forms import beside_whole, every_way
-from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way
+from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way, share_of
 
-# If whole ops take more than so many times as long as the first way, no way splits some of them.
+# If whole ops take more than so many times as long as the best way, no way splits some of them.
 FAR = 1.3
-# The first ways get a larger share of a short time limit: they are most often the best.
+# The first ways, and those that split some of the whole ops, get a larger share of a short time
+# limit: they are most often the best.
 NUM_FIRST, FIRST_SHARE = 2, 0.5
 
 
@@ -23,7 +25,8 @@ class WaysInTime:
 
     The first ways are most often the best. If a number of parts of the batch is worse than a
     smaller number, larger numbers are not tried: more parts send more and smaller tensors, and take
-    more time to construct.
+    more time to construct. The ways that split some of the whole ops come last, because a search
+    finds better whole ops in the meantime.
     """
 
     def __init__(
@@ -38,45 +41,52 @@ class WaysInTime:
         """Prepare the iteration.
 
         share: the share of the time limit for all ways together.
-        whole: a solution with whole ops, of which some ways split a few.
+        whole: a solution with whole ops, if the last ways split some of the ops of one.
         on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
         """
-        self._problem, self._limit_us = problem, context.limits.time_limit_s * 1e6
+        self._problem, self._limits = problem, context.limits
         fewer = on_faster_hosts(problem) if on_fewer_hosts else None
         self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
-        self._share, self._used_us = share, 0.0
+        self._share, self.share_used = share, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
         self._whole, self._best = whole, (0, math.inf)
         self._objectives = dict[int, tuple[int, float]]()
 
-    def __iter__(self) -> Iterator[Way]:
-        """Yield the ways; the solutions that `note` gets in the meantime decide what follows."""
+    def each(self, better: Callable[[], Solution] | None = None) -> Iterator[Way]:
+        """Yield the ways; the solutions that `note` gets in the meantime decide what follows.
+
+        better: returns a better solution with whole ops, for the last ways.
+        """
         yield from self._before
         num_tried = 0
-        for way in filter(None, map(self._untried, self._every_way())):
+        for way in filter(None, map(self._untried, self._every_way(better))):
             self._num_ways += 1
             if isinstance(way, OnMeshes) and way.num_parts >= self._too_many:
                 continue
-            way_us = way.us_per_op(self._problem) * self._problem.num_ops
-            if self._used_us + way_us >= self._most_us(num_tried):
+            share = self._share_of([way])
+            if self.share_used + share >= self._most_share(way, num_tried):
                 self._num_left_out += 1
                 continue
-            self._used_us += way_us
+            self.share_used += share
             num_tried += 1
             yield way
 
-    def _most_us(self, num_tried: int) -> float:
-        """Return the time in which so many ways and the next one must be constructed."""
-        first = FIRST_SHARE if num_tried < NUM_FIRST else 0.0
-        return max(self._share, first) * self._limit_us
+    def _most_share(self, way: Way, num_tried: int) -> float:
+        """Return the share in which so many ways and this one must be constructed."""
+        if isinstance(way, BesideWhole):
+            return max(self._share, FIRST_SHARE)
+        num_first = 1 if self.reserved_share else NUM_FIRST
+        share = max(self._share, FIRST_SHARE) if num_tried < num_first else self._share
+        return share - (self.reserved_share if num_tried else 0.0)
 
-    def _every_way(self) -> Iterator[Way]:
-        """Yield all ways; those that split some ops come second, if whole ops are fast enough."""
-        for number, way in enumerate(every_way(self._problem)):
-            yield way
-            if number == 0 and self._whole is not None and self._is_near(self._whole):
-                yield from beside_whole(self._whole)
+    def _every_way(self, better: Callable[[], Solution] | None) -> Iterator[Way]:
+        """Yield all ways; the last ones split some ops, if whole ops are fast enough."""
+        yield from every_way(self._problem)
+        if self._whole is not None:
+            whole = self._whole if better is None else better()
+            if self._is_near(whole):
+                yield from beside_whole(whole)
 
     def _is_near(self, solution: Solution) -> bool:
         """Whether a solution is at most FAR times as long as the best one so far."""
@@ -102,10 +112,26 @@ class WaysInTime:
         best = min(self._objectives, key=lambda each: self._objectives[each], default=0)
         return min((each for each in self._objectives if each > best), default=math.inf)
 
+    def _share_of(self, ways: Iterable[Way]) -> float:
+        """Return the estimated share of the time limit in which ways are constructed."""
+        us_per_op = sum(way.us_per_op(self._problem) for way in ways)
+        return share_of(us_per_op, self._problem, self._limits)
+
     @property
-    def share_used(self) -> float:
-        """The estimated share of the time limit that the ways so far have taken."""
-        return self._used_us / self._limit_us if self._limit_us else 0.0
+    def reserved_share(self) -> float:
+        """The share of the time limit for the ways that split some of the whole ops.
+
+        It is 0 if these are too slow.
+        """
+        if self._whole is None or not self._is_near(self._whole):
+            return 0.0
+        return self._share_of(beside_whole(self._whole))
+
+    @property
+    def most_share(self) -> float:
+        """The largest share of the time limit that all other ways take."""
+        every = self._share_of(every_way(self._problem))
+        return max(0.0, min(every, self._share - self.reserved_share))
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,0 +1,94 @@
+"""The search of whole ops, as a part of the search that splits ops."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.limits import Limits
+from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
+from pesto_cli.evaluation.sampling import deviation_of_parts
+from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS
+
+# The name of the best schedule of the search before, as a start.
+SEARCH_BEFORE = "search before"
+
+
+class Placer(Protocol):
+    """The part of `Pesto` that places whole ops."""
+
+    @property
+    def robust(self) -> bool:
+        """Whether the last part of the search minimises the mean makespan over samples."""
+
+    def place(
+        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
+    ) -> Solution:
+        """Return a solution with whole ops."""
+
+
+class WholeOps:
+    """Searches placements of whole ops; each search begins with the result of the one before.
+
+    Ops that the constraints split are placed as parts.
+    """
+
+    def __init__(
+        self, placer: Placer, problem: Problem, context: Context, start: Solution | None
+    ) -> None:
+        """Prepare the search.
+
+        start: a solution on fewer hosts, from which the search also starts.
+        """
+        self._placer, self._problem, self._context = placer, problem, context
+        self._split = rewritten(problem, problem.chosen) if problem.chosen else None
+        self._placed = replace(problem, parts=None)
+        if self._split is not None:
+            self._placed = self._split.problem
+            deviation = deviation_of_split(self._placed, self._split.origin, context)
+            self._context = replace(context, warm_start=None, deviation=deviation)
+        self._starts = {FEWER_HOSTS: start.whole} if start and start.whole else {}
+
+    def search(self, limits: Limits) -> Solution:
+        """Return the best solution of this search and of those before."""
+        context = replace(self._context, limits=limits)
+        found = self._placer.place(self._placed, context, self._starts)
+        self._starts = {SEARCH_BEFORE: found.schedule}
+        if self._split is None:
+            return replace(found, asked=self._problem, problem=self._problem)
+        return replace(
+            self._split.solution(self._problem, found.schedule),
+            notes=found.notes,
+            sampled=found.sampled,
+        )
+
+    @contextmanager
+    def search_beside(self, before: Solution, limits: Limits) -> Iterator[Callable[[], Solution]]:
+        """Search on all workers but one, which runs the body of the `with` statement.
+
+        Yields a function that waits for the result. With one worker, this is the solution before.
+        """
+        if limits.workers == 1:
+            yield lambda: before
+            return
+        others = replace(limits, workers=limits.workers - 1)
+        with ThreadPoolExecutor(1) as thread:
+            yield thread.submit(self.search, others).result
+
+
+def deviation_of_split(problem: Problem, origin: IntArray, context: Context) -> FloatArray:
+    """Return the deviation of each op's time, `[num_ops, num_devices]`.
+
+    problem: with the ops of a split graph. origin: see `Solution`.
+    """
+    if context.deviation is None:
+        return np.zeros((problem.num_ops, problem.num_devices))
+    return deviation_of_parts(context.deviation, origin)
