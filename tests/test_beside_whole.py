@@ -261,12 +261,12 @@ class _Recorded:
 
 
 def test_whole_ops_are_searched_beside_other_work_by_all_workers_but_one(problem: Problem) -> None:
-    for workers, expected in ((1, [1]), (3, [3, 2])):
+    for workers, time, expected in ((1, 0.2, [1]), (3, 0.0, [3]), (3, 0.2, [3, 2])):
         placer, limits = _Recorded(), Limits(0.2, workers=workers, deterministic=True)
         search = WholeOps(placer, problem, Context(limits), None)
         before = search.search(limits)
-        with search.search_beside(before, limits) as better:
+        with search.search_beside(before, replace(limits, time_limit_s=time)) as better:
             pass
         assert placer.workers == expected
         assert better().objective <= before.objective
-        assert (better() is before) == (workers == 1)
+        assert (better() is before) == (len(expected) == 1)

@@ -17,7 +17,7 @@ from pesto_cli.strategies.split_search import race
 from pesto_cli.strategies.split_search.race import (
     MOST_RESTARTS,
     RACE,
-    RESTART_US_PER_OP,
+    REFINEMENT_US_PER_OP,
     RESTARTS_SHARE,
     Entry,
     run_race,
@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def limits_for(start: Solution, num_restarts: float) -> Limits:
-    restart_s = RESTART_US_PER_OP * start.problem.num_ops / 1e6
+    restart_s = REFINEMENT_US_PER_OP * start.problem.num_ops / 1e6
     return Limits(num_restarts * restart_s / RESTARTS_SHARE, seed=7, deterministic=True)
 
 
@@ -104,8 +104,27 @@ def test_schedules_that_are_much_longer_than_the_best_are_not_refined(
     assert spent == pytest.approx(2.0 * (3 * first / six + 2 * second / three))
 
 
-def raced(steps_us: Sequence[float], start: Solution) -> tuple[list[Entry], float]:
-    """Return the entries that are left of schedules of these lengths, and the share of time."""
+def test_graphs_for_which_the_time_is_too_short_are_not_refined(
+    start: Solution, calls: list[Call]
+) -> None:
+    """The time is enough for the parts of the second round only."""
+    (six, first, _), (three, second, _) = RACE
+    least_s = REFINEMENT_US_PER_OP * start.problem.num_ops / 1e6
+    limits = Limits(1.1 * least_s / (second / three))
+    assert first / six * limits.time_limit_s < least_s
+    left, spent = raced([start.makespan_us * ratio for ratio in (1.0, 1.1)], start, limits)
+    assert [entry.name for entry in left] == ["0", "1"]
+    assert len(calls) == 2
+    assert spent == pytest.approx(2.0 * 2 * second / three)
+
+
+def raced(
+    steps_us: Sequence[float], start: Solution, limits: Limits | None = None
+) -> tuple[list[Entry], float]:
+    """Return the entries that are left of schedules of these lengths, and the share of time.
+
+    limits: those of the whole search.
+    """
     schedules = [
         replace(start.schedule, end_us=start.schedule.end_us * step_us / start.makespan_us)
         for step_us in steps_us
@@ -113,4 +132,4 @@ def raced(steps_us: Sequence[float], start: Solution) -> tuple[list[Entry], floa
     solutions = [replace(start, schedule=schedule) for schedule in schedules]
     entries = [Entry(str(place), each, each) for place, each in enumerate(solutions)]
     half = shares(Limits(50.0, deterministic=True))
-    return run_race(entries[::-1], Context(), half, 2.0)
+    return run_race(entries[::-1], Context(limits or Limits()), half, 2.0)

@@ -28,7 +28,7 @@ from pesto_cli.strategies.layout_program import Exposed
 from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts
 from pesto_cli.strategies.order import in_order_of_depth, ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
-from pesto_cli.strategies.split_search.ways import PLAN_US, limits_of, parts_us
+from pesto_cli.strategies.split_search.ways import limits_of, plan_us
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class BesideWhole:
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return PLAN_US + parts_us(len(accelerators(problem)))
+        return plan_us(problem)
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Choose the ops, put part i on accelerator i of the hosts used, and order all ops.

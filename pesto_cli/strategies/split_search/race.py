@@ -30,10 +30,11 @@ from pesto_cli.strategies.time_shares import Share, shares
 class Round(NamedTuple):
     """A round of the race.
 
-    most: the largest number of schedules that are refined.
-    share: that of the time limit, if so many are refined.
-    worst: the largest ratio of a step time to the shortest one. A schedule with a larger ratio is
-        not refined, because a short refinement rarely gains so much.
+    most: the largest number of schedules that are left.
+    share: that of the time limit, if so many are refined. Schedules of graphs for which their part
+        of it is too short are not.
+    worst: the largest ratio of a step time to the shortest one. Schedules with a larger ratio are
+        left out, because a short refinement rarely gains so much.
     """
 
     most: int
@@ -42,9 +43,10 @@ class Round(NamedTuple):
 
 
 RACE = (Round(6, 0.1, 1.5), Round(3, 0.08, 1.15))
-# Time of a refinement that begins again, for each op; the share of the remaining time for all of
-# them; and how many there are at most. A graph with many ops has time for none.
-RESTART_US_PER_OP = 60.0
+# The least time of a refinement, for each op: a shorter one ends when its graphs are ready.
+REFINEMENT_US_PER_OP = 60.0
+# The share of the remaining time for refinements that begin again, and how many there are at most.
+# A graph with many ops has time for none.
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
 # The share of the remaining time in which a schedule is refined that splits better whole ops.
 BESIDE_SHARE = 0.1
@@ -103,7 +105,7 @@ class Entry:
 
     def refined_with_restarts(self, context: Context, limits: Limits) -> Self:
         """Return the entry after refinements of its start with other seeds, then of the best."""
-        restart_s = RESTART_US_PER_OP * max(1, self.start.problem.num_ops) / 1e6
+        restart_s = REFINEMENT_US_PER_OP * max(1, self.start.problem.num_ops) / 1e6
         number = int(min(MOST_RESTARTS, RESTARTS_SHARE * limits.time_limit_s / restart_s))
         if self.was_searched or number < 2:
             return self.refined(context, limits)
@@ -132,11 +134,13 @@ def run_race(
         best = best_of(left, each.most)
         short, step_us = best[0].best.objective if best else (0, 0.0)
         limit, left = (short, each.worst * step_us), []
-        part = scale * each.share / each.most
+        part = each.share / each.most
         for entry in best:
             if entry.best.objective <= limit:
-                spent += part
-                left.append(entry.refined(context, share(part, spent)))
+                if part >= share_of(REFINEMENT_US_PER_OP, entry.start.problem, context.limits):
+                    spent += scale * part
+                    entry = entry.refined(context, share(scale * part, spent))
+                left.append(entry)
     return left, spent
 
 

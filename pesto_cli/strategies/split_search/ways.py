@@ -42,6 +42,14 @@ def parts_us(num_parts: int, num_meshes: int = 1) -> float:
     return num_parts * (PART_US + MESH_US * num_meshes)
 
 
+def plan_us(problem: Problem) -> float:
+    """Return the estimated time for each op to choose a plan with a part for each accelerator.
+
+    The time to split the op and to schedule the parts is included; in us.
+    """
+    return PLAN_US + parts_us(len(accelerators(problem)))
+
+
 def share_of(us_per_op: float, problem: Problem, limits: Limits) -> float:
     """Return the share of a time limit that an estimated time for each op is."""
     estimated_s = us_per_op * problem.num_ops / 1e6
@@ -139,7 +147,7 @@ class AsStrategy:
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
-        return self.num_plans * (PLAN_US + parts_us(len(accelerators(problem))))
+        return self.num_plans * plan_us(problem)
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Call the strategy."""

@@ -74,9 +74,10 @@ class WholeOps:
     def search_beside(self, before: Solution, limits: Limits) -> Iterator[Callable[[], Solution]]:
         """Search on all workers but one, which runs the body of the `with` statement.
 
-        Yields a function that waits for the result. With one worker, this is the solution before.
+        Yields a function that waits for the result. With one worker or without time, this is the
+        solution before.
         """
-        if limits.workers == 1:
+        if limits.workers == 1 or limits.time_limit_s <= 0 or limits.stop.is_set():
             yield lambda: before
             return
         others = replace(limits, workers=limits.workers - 1)
