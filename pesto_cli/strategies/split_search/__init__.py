@@ -29,7 +29,7 @@ from pesto_cli.strategies.split_search.race import RACE, Entry, best_of, run_rac
 from pesto_cli.strategies.split_search.ways import AsBefore, parts_us, share_of
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 from pesto_cli.strategies.split_search.whole import Placer, WholeOps, deviation_of_split
-from pesto_cli.strategies.time_shares import shares
+from pesto_cli.strategies.time_shares import Share, shares
 
 # The share of the time limit in which whole ops are placed, and the share in which schedules with
 # split ops are constructed.
@@ -49,19 +49,6 @@ CLOSE = ((1.08, 0.5),)
 CLOSE_IF_SOME_ARE_SPLIT = ((1.08, 0.75), (1.3, 0.3))
 
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """A solution after a short search.
-
-    continued: the search that may continue it, given the best solution with whole ops so far.
-    takes_whole: whether it began with a solution with whole ops, and gains if these become better.
-    """
-
-    solution: Solution
-    continued: Callable[[Limits, Solution], Solution]
-    takes_whole: bool = False
-
-
 def split_or_whole(
     placer: Placer, problem: Problem, context: Context, start: Solution | None = None
 ) -> Solution:
@@ -77,14 +64,52 @@ def split_or_whole(
     context = replace(
         context, on_progress=lambda each: progress(replace(each, lower_bound_us=bound_us))
     )
+    whole_ops = WholeOps(placer, problem, context, start)
+    built = _built(whole_ops, problem, context, share, on_fewer_hosts=start is not None)
+    if start is not None and start.is_rewritten:
+        before = Entry(FEWER_HOSTS, start, start, was_searched=True)
+        built = replace(built, entries=[before, *built.entries])
+    found = _refined(placer, whole_ops, built, context, shares(share(built.left, 1.0)))
+    solution = _best(found)
+    unsplit = [each for each in found if not each.is_rewritten]
+    return replace(
+        solution,
+        lower_bound_us=bound_us,
+        bound_holds_for=PlanSet.ALL_PLANS,
+        whole=_best(unsplit).schedule if unsplit else None,
+        notes=(*solution.notes, *built.notes),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Built:
+    """What a search has before it refines split ops.
+
+    whole: the best solution with whole ops. entries: schedules with split ops, the best first.
+    notes: on the ways to split. left: the share of the time limit that is left.
+    """
+
+    whole: Solution
+    entries: Sequence[Entry]
+    notes: tuple[str, ...]
+    left: float
+
+
+def _built(
+    whole_ops: WholeOps, problem: Problem, context: Context, share: Share, *, on_fewer_hosts: bool
+) -> _Built:
+    """Place whole ops, and construct schedules with split ops.
+
+    on_fewer_hosts: see `WaysInTime`.
+    """
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
-    whole_ops = WholeOps(placer, problem, context, start)
     whole = whole_ops.search(share(WHOLE_SHARE))
-    ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=start is not None)
-    beside, until = share(ways.most_share, WHOLE_SHARE + ways.most_share), WHOLE_SHARE + ways_share
-    with whole_ops.search_beside(whole, beside) as better:
-        entries, notes = _built(
+    ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=on_fewer_hosts)
+    until = WHOLE_SHARE + ways_share
+    in_time = share(ways.most_share, WHOLE_SHARE + ways.most_share)
+    with whole_ops.search_beside(whole, in_time) as better:
+        entries, notes = _constructed(
             problem,
             context,
             ways,
@@ -94,52 +119,10 @@ def split_or_whole(
         whole = better()
     entries, corrections_share = _with_equal_ends(problem, entries, context.limits)
     left = 1 - WHOLE_SHARE - ways.share_used - corrections_share
-    share = shares(share(left, 1.0))
-    if start is not None and start.is_rewritten:
-        entries = [Entry(FEWER_HOSTS, start, start, was_searched=True), *entries]
-    entries, race_share = run_race(entries, context, share, 1 / left)
-    trials = [_Trial(whole, lambda rest, _: whole_ops.search(rest))]
-    trials += [_trial(placer, entry, context, whole) for entry in entries]
-    found = [trial.solution for trial in trials]
-    ended = race_share
-    for trial, part in _continued(trials):
-        if not context.limits.stop.is_set():
-            part *= 1 - race_share
-            ended += part
-            found.append(trial.continued(share(part, ended), whole))
-            if trial is trials[0]:
-                whole = _best([whole, found[-1]])
-    solution = _best(found)
-    unsplit = [each for each in found if not each.is_rewritten]
-    return replace(
-        solution,
-        lower_bound_us=bound_us,
-        bound_holds_for=PlanSet.ALL_PLANS,
-        whole=_best(unsplit).schedule if unsplit else None,
-        notes=(*solution.notes, *notes),
-    )
+    return _Built(whole, entries, notes, left)
 
 
-def _continued(trials: Sequence[_Trial]) -> Sequence[tuple[_Trial, float]]:
-    """Return the trials to continue, each with its share of the remaining time.
-
-    trials: the first is that of whole ops.
-    """
-    whole, best = trials[0], min(trials, key=lambda trial: trial.solution.objective)
-    if best is whole:
-        return [(whole, 1.0)]
-    short, makespan_us = best.solution.objective
-    for ratio, share in CLOSE_IF_SOME_ARE_SPLIT if best.takes_whole else CLOSE:
-        if whole.solution.objective <= (short, ratio * makespan_us):
-            return [(whole, share), (best, 1 - share)]
-    return [(best, 1.0)]
-
-
-def _best(solutions: Sequence[Solution]) -> Solution:
-    return min(solutions, key=lambda solution: solution.objective)
-
-
-def _built(
+def _constructed(
     problem: Problem,
     context: Context,
     ways: WaysInTime,
@@ -197,6 +180,56 @@ def _with_equal_ends(
     return found, spent
 
 
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A solution after a short search.
+
+    continued: the search that may continue it, given the best solution with whole ops so far.
+    takes_whole: whether it began with a solution with whole ops, and gains if these become better.
+    """
+
+    solution: Solution
+    continued: Callable[[Limits, Solution], Solution]
+    takes_whole: bool = False
+
+
+def _refined(
+    placer: Placer, whole_ops: WholeOps, built: _Built, context: Context, share: Share
+) -> Sequence[Solution]:
+    """Run the race, and continue the best searches; return all solutions.
+
+    share: of the time that is left.
+    """
+    entries, race_share = run_race(built.entries, context, share, 1 / built.left)
+    whole = built.whole
+    trials = [_Trial(whole, lambda rest, _: whole_ops.search(rest))]
+    trials += [_trial(placer, entry, context, whole) for entry in entries]
+    found, ended = [trial.solution for trial in trials], race_share
+    for trial, part in _continued(trials):
+        if not context.limits.stop.is_set():
+            part *= 1 - race_share
+            ended += part
+            found.append(trial.continued(share(part, ended), whole))
+            if trial is trials[0]:
+                whole = _best([whole, found[-1]])
+    return found
+
+
+def _continued(trials: Sequence[_Trial]) -> Sequence[tuple[_Trial, float]]:
+    """Return the trials to continue, each with its share of the remaining time.
+
+    trials: the first is that of whole ops.
+    """
+    whole, best = trials[0], min(trials, key=lambda trial: trial.solution.objective)
+    if best is whole:
+        return [(whole, 1.0)]
+    short, makespan_us = best.solution.objective
+    for ratio, share in CLOSE_IF_SOME_ARE_SPLIT if best.takes_whole else CLOSE:
+        if whole.solution.objective <= (short, ratio * makespan_us):
+            return [(whole, share), (best, 1 - share)]
+    return [(best, 1.0)]
+
+
 def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> _Trial:
     """Return the best solution of an entry after the race, and the search that continues it.
 
@@ -218,3 +251,7 @@ def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> 
         return replace(plain, schedule=schedule, sampled=sampled)
 
     return _Trial(entry.best, continued, takes_whole=isinstance(entry.way, BesideWhole))
+
+
+def _best(solutions: Sequence[Solution]) -> Solution:
+    return min(solutions, key=lambda solution: solution.objective)

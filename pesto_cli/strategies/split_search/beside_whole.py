@@ -9,7 +9,7 @@ Section 5.2) also begins with a placement, but splits one op of its critical pat
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -39,10 +39,14 @@ class BesideWhole:
     margin: the time of a whole op counts divided by this, too.
     """
 
-    name: ClassVar[str] = "whole ops, some split"
     whole: Solution
     exposed: Exposed
     margin: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The name of the way in notes and progress reports."""
+        return f"whole ops, {'few' if self.margin > 1 else 'some'} split"
 
     def us_per_op(self, problem: Problem) -> float:
         """Return the estimated time for each op of the problem, in us."""
