@@ -194,27 +194,29 @@ def test_the_way_is_taken_again_if_whole_ops_become_better(
 ) -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), HIDDEN), problem, CONTEXT)
     limits = Limits(10.0, deterministic=True)
-    again, share = entry.beside(whole, CONTEXT, limits)
+    again, share = entry.beside(whole, on_one_device(problem), CONTEXT, limits)
     assert isinstance(again.way, BesideWhole)
     assert again.way.whole is whole
     assert again.best.makespan_us < again.start.makespan_us < entry.best.makespan_us
     assert (again.way.exposed, again.way.margin) == (HIDDEN, 1.0)
     built = share_of(again.way.us_per_op(problem), problem, limits)
     assert share == pytest.approx(built + BESIDE_SHARE)
+    assert again.beside(whole, whole, CONTEXT, limits) == (again, 0.0)  # these are not better
 
 
 def test_few_of_better_whole_ops_are_split_if_the_entry_was_split_in_another_way(
     problem: Problem, whole: Solution
 ) -> None:
     slow = Entry("slow", on_one_device(problem), on_one_device(problem))
-    again, _ = slow.beside(whole, CONTEXT, Limits(10.0, deterministic=True))
+    again, _ = slow.beside(whole, slow.start, CONTEXT, Limits(10.0, deterministic=True))
     assert isinstance(again.way, BesideWhole)
     assert (again.way.exposed, again.way.margin) == (HIDDEN, FEW_MARGIN)
 
 
 def test_the_way_is_not_taken_again_without_time(problem: Problem, whole: Solution) -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
-    assert entry.beside(whole, CONTEXT, Limits(0.0)) == (entry, 0.0)
+    before = on_one_device(problem)
+    assert entry.beside(whole, before, CONTEXT, Limits(0.0)) == (entry, 0.0)
 
 
 def test_the_entry_is_kept_if_better_whole_ops_do_not_give_a_shorter_step(
@@ -222,7 +224,8 @@ def test_the_entry_is_kept_if_better_whole_ops_do_not_give_a_shorter_step(
 ) -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
     short = replace(entry, best=of_length(whole, 0.01 * whole.makespan_us))
-    kept, share = short.beside(whole, CONTEXT, Limits(1.0, deterministic=True))
+    limits = Limits(1.0, deterministic=True)
+    kept, share = short.beside(whole, on_one_device(problem), CONTEXT, limits)
     assert kept is short
     assert share > 0  # the tries take time
 
@@ -232,7 +235,8 @@ def test_the_entry_is_kept_if_no_op_of_better_whole_ops_can_be_split() -> None:
     entry = Entry.of(BesideWhole(on_one_device(problem), ALPA), problem, CONTEXT)
     whole = placed(problem)
     alone = replace(whole, asked=replace(whole.asked, parts=None))
-    assert entry.beside(alone, CONTEXT, Limits(1.0, deterministic=True))[0] is entry
+    limits = Limits(1.0, deterministic=True)
+    assert entry.beside(alone, on_one_device(problem), CONTEXT, limits)[0] is entry
 
 
 def test_few_ops_are_split_if_their_parts_must_be_clearly_faster(

@@ -1,12 +1,12 @@
 """The part of `pesto` that decides whether to split ops.
 
-It places the whole ops for a short time, and constructs schedules with split ops (`ways`). In the
-meantime, the other workers continue the search of whole ops (`whole`). Then some of the ops of the
-best placement are split (`beside_whole`). In the best schedules with split ops, the sizes of parts
-are corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on fewer
-hosts run a race: all are refined for a short time, and the best of them once more. The best of all
-gets the rest of the time. It shares it with the whole ops if these are nearly as good, or if it
-came from them: then some of the better whole ops are split again.
+It places the whole ops for a short time. Then one worker constructs schedules with split ops
+(`ways`), and the other workers continue the search of whole ops (`whole`). Then some of the ops of
+the best placement are split (`beside_whole`). In the best schedules with split ops, the sizes of
+parts are corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on
+fewer hosts run a race: all are refined for a short time, and the best of them once more. The best
+of all gets the rest of the time. It shares it with the whole ops if these are nearly as good, or if
+it came from them: then some of the better whole ops are split again.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ class _Built:
 def _built(
     whole_ops: WholeOps, problem: Problem, context: Context, share: Share, *, on_fewer_hosts: bool
 ) -> _Built:
-    """Place whole ops, and construct schedules with split ops.
+    """Place the whole ops, then construct schedules with split ops.
 
     on_fewer_hosts: see `WaysInTime`.
     """
@@ -106,8 +106,8 @@ def _built(
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
     whole = whole_ops.search(share(WHOLE_SHARE))
     ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=on_fewer_hosts)
-    until = WHOLE_SHARE + ways_share
-    in_time = share(ways.most_share, WHOLE_SHARE + ways.most_share)
+    until, most_share = WHOLE_SHARE + ways_share, ways.most_share
+    in_time = share(most_share, WHOLE_SHARE + most_share)
     with whole_ops.search_beside(whole, in_time) as better:
         entries, notes = _constructed(
             problem,
@@ -237,9 +237,8 @@ def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> 
     """
 
     def continued(rest: Limits, whole: Solution) -> Solution:
-        share, left, spent = shares(rest), entry, 0.0
-        if whole.objective < before.objective:
-            left, spent = entry.beside(whole, context, rest)
+        share = shares(rest)
+        left, spent = entry.beside(whole, before, context, rest)
         if not placer.robust:
             return left.refined_with_restarts(context, share(1 - spent, 1.0)).best
         end = 1 - ROBUST_SHARE

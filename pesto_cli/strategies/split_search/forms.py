@@ -53,13 +53,13 @@ def every_way(problem: Problem) -> Iterator[Way]:
 
 
 def beside_whole(whole: Solution) -> Iterator[Way]:
-    """Yield the ways to split some ops of a solution with whole ops: many, or few."""
+    """Yield two ways to split a part of the whole ops: the first splits more ops."""
     yield BesideWhole(whole, MOSTLY_HIDDEN)
     yield few_beside_whole(whole)
 
 
 def few_beside_whole(whole: Solution) -> BesideWhole:
-    """Return the way to split few ops of a solution with whole ops."""
+    """Return the way that splits only the few ops which gain most."""
     return BesideWhole(whole, HIDDEN, FEW_MARGIN)
 
 

@@ -79,13 +79,19 @@ class Entry:
         start = replace(start, schedule=justified(Simulator(start.problem), start.schedule))
         return cls(name, start, start, isinstance(way, AsBefore | BesideWhole), way)
 
-    def beside(self, whole: Solution, context: Context, limits: Limits) -> tuple[Self, float]:
+    def beside(
+        self, whole: Solution, before: Solution, context: Context, limits: Limits
+    ) -> tuple[Self, float]:
         """Return the entry, or one that splits some of better whole ops, if its step is shorter.
 
-        The new entry is refined for a short time before. It splits the ops in the way of this one,
-        or few ops if this one was split in another way. The second result is the share of the time
-        limit that this takes.
+        The new entry is refined for a short time, then compared. It splits ops in the same way, or
+        few ops if this entry did not begin with whole ops. The second result is the share of the
+        time limit that all this takes.
+
+        before: the whole ops so far; if the others are not better, nothing is tried.
         """
+        if whole.objective >= before.objective:
+            return self, 0.0
         way = self.way
         new = replace(way, whole=whole) if isinstance(way, BesideWhole) else few_beside_whole(whole)
         built = share_of(new.us_per_op(whole.asked), whole.asked, limits)

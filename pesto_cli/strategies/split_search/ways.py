@@ -32,8 +32,8 @@ PLAN_US, PART_US, MESH_US = 90.0, 25.0, 4.0
 # A strategy gets at least this share of the time limit: the estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
-# A unit of work of a deterministic search takes a refinement so many seconds, measured on graphs of
-# 10,000 to 40,000 ops on four GPUs.
+# A refinement takes about this many seconds for a unit of work of a deterministic search. Measured
+# on graphs of 10,000 to 40,000 ops on four GPUs.
 SECONDS_OF_UNIT = 2.5
 
 
@@ -51,8 +51,8 @@ def plan_us(problem: Problem) -> float:
 
 
 def share_of(us_per_op: float, problem: Problem, limits: Limits) -> float:
-    """Return the share of a time limit that an estimated time for each op is."""
-    estimated_s = us_per_op * problem.num_ops / 1e6
+    """Return an estimated time for each op as a share of a time limit."""
+    estimated_s = _seconds(us_per_op, problem)
     if limits.deterministic:
         estimated_s /= SECONDS_OF_UNIT
     return estimated_s / limits.time_limit_s if limits.time_limit_s else math.inf
@@ -60,8 +60,12 @@ def share_of(us_per_op: float, problem: Problem, limits: Limits) -> float:
 
 def limits_of(way: "Way", problem: Problem, limits: Limits) -> Limits:
     """Return the limits of one way: its estimated time, or LEAST_SHARE of the time limit."""
-    estimated_s = way.us_per_op(problem) * problem.num_ops / 1e6
+    estimated_s = _seconds(way.us_per_op(problem), problem)
     return replace(limits, time_limit_s=max(estimated_s, LEAST_SHARE * limits.time_limit_s))
+
+
+def _seconds(us_per_op: float, problem: Problem) -> float:
+    return us_per_op * problem.num_ops / 1e6
 
 
 class Way(Protocol):

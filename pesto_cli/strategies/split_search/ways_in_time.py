@@ -41,7 +41,7 @@ class WaysInTime:
         """Prepare the iteration.
 
         share: the share of the time limit for all ways together.
-        whole: a solution with whole ops, if the last ways split some of the ops of one.
+        whole: a solution with whole ops; without one, no way splits only some of the ops.
         on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
         """
         self._problem, self._limits = problem, context.limits
@@ -54,7 +54,7 @@ class WaysInTime:
         self._objectives = dict[int, tuple[int, float]]()
 
     def each(self, better: Callable[[], Solution] | None = None) -> Iterator[Way]:
-        """Yield the ways; the solutions that `note` gets in the meantime decide what follows.
+        """Yield one way after the other; `note` gets its solution, which decides what follows.
 
         better: returns a better solution with whole ops, for the last ways.
         """

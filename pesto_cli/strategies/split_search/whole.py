@@ -1,4 +1,4 @@
-"""The search of whole ops, as a part of the search that splits ops."""
+"""Placements of whole ops, for the search that splits ops."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ class WholeOps:
 
     @contextmanager
     def search_beside(self, before: Solution, limits: Limits) -> Iterator[Callable[[], Solution]]:
-        """Search on all workers but one, which runs the body of the `with` statement.
+        """Search while the body of the `with` statement runs, which keeps one worker for itself.
 
         Yields a function that waits for the result. With one worker or without time, this is the
         solution before.
