@@ -28,6 +28,7 @@ from pesto_cli.strategies.pesto import CoarseSolution, Pesto
 from pesto_cli.strategies.split_search import ways_in_time
 from pesto_cli.strategies.split_search.forms import every_way
 from pesto_cli.strategies.split_search.ways import AsStrategy, Way
+from pesto_cli.strategies.split_search.whole import Placer
 
 MODELS = ("RNNLM-2-2048", "RNNLM-4-2048", "NMT-2-1024", "Transformer-10-8-1024", "NASNet-4-212")
 
@@ -48,9 +49,9 @@ VARIANTS = ((True, True), (False, True), (True, False), (False, False))
 HEADERS = ("model", "GPUs", "both programs", "no coarse one", "no layouts", "none")
 
 
-def ways_without_layouts(problem: Problem) -> Iterator[Way]:
+def ways_without_layouts(problem: Problem, placer: Placer | None = None) -> Iterator[Way]:
     """Yield the ways to split, without the program of layouts."""
-    for way in every_way(problem):
+    for way in every_way(problem, placer):
         if not (isinstance(way, AsStrategy) and isinstance(way.strategy, IntraOp)):
             yield way
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     placed = Pesto().place(replace(problem, parts=None), context)
     whole = replace(placed, asked=problem, problem=problem)
     rows.append(["whole ops", "", "", f"{whole.makespan_us / 1e3:.1f}", f"{problem.num_ops:,}", ""])
-    for way in (*every_way(problem), *beside_whole(whole)):
+    for way in (*every_way(problem, Pesto()), *beside_whole(whole)):
         by_group = way.hosts if isinstance(way, OnMeshes) else _is_by_host(way)
         sums = "once a group" if by_group else ""
         meshes = ", ".join(map(str, way.meshes)) if isinstance(way, OnMeshes) else ""

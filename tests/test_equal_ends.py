@@ -100,7 +100,7 @@ def test_stages_and_micro_batches_keep_their_sizes(across: Problem, mesh: Mesh) 
 
 def test_the_search_corrects_sizes(across: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     only = AsStrategy(DataParallel(by_host=True))
-    monkeypatch.setattr(ways_in_time, "every_way", lambda problem: [only])
+    monkeypatch.setattr(ways_in_time, "every_way", lambda *_: [only])
     sources = list[str]()
 
     def on_progress(progress: Progress) -> None:

@@ -344,7 +344,7 @@ def test_a_machine_that_is_slower_than_the_estimates_leaves_ways_out(
     used, clock = list[Way](), count(0.0, 40.0)
     monkeypatch.setattr(time_shares, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     found = [_RecordedWay(way, used) for way in every_way(problem)]
-    monkeypatch.setattr(ways_in_time, "every_way", lambda problem: found)
+    monkeypatch.setattr(ways_in_time, "every_way", lambda *_: found)
     Pesto()(problem, Context(Limits(100.0)))
     assert len(found) > len(used) == 1
 

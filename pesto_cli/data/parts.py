@@ -164,6 +164,20 @@ class Parts:
             self._known[*key, share] = self._interpolated(op, alternative, share)
         return self._known[*key, share]
 
+    def least_ratios(self, share: float) -> FloatArray:
+        """Return the smallest ratio of a part of each op, over the ways to split it.
+
+        The result is `[num_ops, num_kinds]`; 1 for an op that cannot be split. A share that is
+        smaller than all that are priced takes as long as the smallest of these.
+        """
+        of_specs = np.ones((len(self.specs) + 1, len(self.fallback.us)))  # the last is for no spec
+        for (spec, _), times in self.times.items():
+            curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
+            at_share = [np.interp(share, shares, ratios) for shares, ratios in curves]
+            of_specs[spec] = np.fmin(of_specs[spec], at_share)
+        ratios: FloatArray = of_specs[self.spec_of]
+        return ratios
+
     def added_us(self, spec: OpSpec) -> FloatArray:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.
 

@@ -69,7 +69,7 @@ def on_faster_hosts(problem: Problem) -> Problem | None:
     for device, each in zip(usable, speeds(problem, usable), strict=True):
         speed[hosts[device]] += each
     kept = sorted(speed, key=lambda host: -speed[host])[: len(speed) // 2]
-    return _on_hosts(problem, np.isin(hosts, kept))
+    return on_devices(problem, np.isin(hosts, kept))
 
 
 @cached_per_problem
@@ -107,13 +107,16 @@ def on_hosts_used(problem: Problem, device: IntArray) -> Problem | None:
     time_us = problem.duration_us[np.arange(problem.num_ops), device]
     work_us = np.bincount(host[device], time_us, int(host.max()) + 1)
     used = work_us >= LEAST_WORK_SHARE * work_us.max()
-    return _on_hosts(problem, used[host])
+    return on_devices(problem, used[host])
 
 
-def _on_hosts(problem: Problem, here: BoolArray) -> Problem | None:
-    """Return the problem on the devices of some hosts; see `on_hosts_used`.
+def on_devices(problem: Problem, here: BoolArray) -> Problem | None:
+    """Return the problem on some devices.
 
-    here: `[num_devices]`.
+    Groups that cannot be there keep all of their devices. None if this changes nothing, or if only
+    one accelerator were left.
+
+    here: whether to use each device, `[num_devices]`.
     """
     can_be_here = np.any(problem.group_allowed & here, axis=1)[problem.graph.colocation_group]
     permitted = problem.permitted & (here | ~can_be_here[:, None])

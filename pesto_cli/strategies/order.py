@@ -51,6 +51,20 @@ def in_order_of_depth(simulator: Simulator, device: IntArray) -> Schedule:
     return simulator.list_schedule(device, _priority(problem, by_rank, depth))
 
 
+def in_order_of_whole_ops(
+    simulator: Simulator, device: IntArray, start_us: FloatArray
+) -> tuple[Schedule, ...]:
+    """Return three schedules of split ops: the two above, and by the starts of the whole ops.
+
+    start_us: when a schedule of whole ops starts the op that each op serves, `[num_ops]`.
+    """
+    return (
+        ordered(simulator, device),
+        in_order_of_depth(simulator, device),
+        simulator.list_schedule(device, -start_us),
+    )
+
+
 def _priority(problem: Problem, *keys: FloatArray | IntArray) -> FloatArray:
     """Return the priority of each op, `[num_ops]`: small keys are first, and the last key decides.
 

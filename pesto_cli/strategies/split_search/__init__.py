@@ -105,7 +105,14 @@ def _built(
     has_many = len(accelerators(problem)) > MANY_DEVICES
     ways_share = WAYS_SHARE_OF_MANY if has_many else WAYS_SHARE
     whole = whole_ops.search(share(WHOLE_SHARE))
-    ways = WaysInTime(problem, context, ways_share, whole, on_fewer_hosts=on_fewer_hosts)
+    ways = WaysInTime(
+        problem,
+        context,
+        ways_share,
+        whole,
+        placer=whole_ops.placer,
+        on_fewer_hosts=on_fewer_hosts,
+    )
     until, most_share = WHOLE_SHARE + ways_share, ways.most_share
     in_time = share(most_share, WHOLE_SHARE + most_share)
     with whole_ops.search_beside(whole, in_time) as better:

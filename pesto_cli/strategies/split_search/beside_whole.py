@@ -26,7 +26,7 @@ from pesto_cli.strategies.devices import accelerators, differ, on_hosts_used, sp
 from pesto_cli.strategies.intra_op import layouts_plan
 from pesto_cli.strategies.layout_program import Exposed
 from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts
-from pesto_cli.strategies.order import in_order_of_depth, ordered
+from pesto_cli.strategies.order import in_order_of_whole_ops
 from pesto_cli.strategies.part_devices import devices_of_parts
 from pesto_cli.strategies.split_search.ways import limits_of, plan_us
 
@@ -74,11 +74,7 @@ class BesideWhole:
         stage = np.zeros(split.problem.num_ops, dtype=np.int64)
         device = devices_of_parts(split, Mesh((tuple(devices),)), stage, placed.device)
         simulator = Simulator(split.problem)
-        schedules = [
-            ordered(simulator, device),
-            in_order_of_depth(simulator, device),
-            simulator.list_schedule(device, -placed.start_us[split.serves]),
-        ]
+        schedules = in_order_of_whole_ops(simulator, device, placed.start_us[split.serves])
         return self.name, best_solution(problem, split, schedules)
 
 

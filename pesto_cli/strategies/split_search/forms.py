@@ -27,7 +27,9 @@ from pesto_cli.strategies.intra_op import (
 from pesto_cli.strategies.meshes import Mesh, meshes, most_parts
 from pesto_cli.strategies.os_dpos import OsDpos
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
+from pesto_cli.strategies.split_search.copied import copied_placements
 from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
+from pesto_cli.strategies.split_search.whole import Placer
 from pesto_cli.strategies.tensor_parallel import TensorParallel
 
 # Sizes of buckets of gradients: PyTorch's default (Li et al., VLDB '20), and larger ones, which
@@ -39,13 +41,18 @@ OS_DPOS_PLANS = 10
 FEW_MARGIN = 1.5
 
 
-def every_way(problem: Problem) -> Iterator[Way]:
-    """Yield the ways to split a step over two accelerators or more."""
+def every_way(problem: Problem, placer: Placer | None = None) -> Iterator[Way]:
+    """Yield the ways to split a step over two accelerators or more.
+
+    placer: places the ops of one part; without one, no way has parts on several devices each.
+    """
     devices = accelerators(problem)
     if len(devices) < 2:
         return
     forms = _Forms.of(problem)
-    yield from dict.fromkeys((*forms.first(problem), *forms.every()))
+    first = forms.first(problem)
+    copied = () if placer is None else forms.copied(problem, placer)
+    yield from dict.fromkeys((*first[:2], *copied, *first[2:], *forms.every()))
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):
@@ -113,8 +120,13 @@ class _Forms:
             intra_op=[AsStrategy(each) for each in programs],
         )
 
+    def copied(self, problem: Problem, placer: Placer) -> tuple[Way, ...]:
+        """Return the ways with copies of a placement; see `CopiedPlacement`."""
+        bucket_bytes = BUCKETS_BYTES[0] if self.several_hosts else 0
+        return tuple(copied_placements(problem, placer, bucket_bytes))
+
     def every(self) -> tuple[Way, ...]:
-        """Return all ways."""
+        """Return all other ways."""
         return *self.buckets, *self.flat, *self.intra_op, *self.grouped, *self.proportional
 
     def first(self, problem: Problem) -> tuple[Way, ...]:

@@ -12,6 +12,7 @@ from pesto_cli.strategies.devices import accelerators, on_faster_hosts
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
 from pesto_cli.strategies.split_search.forms import beside_whole, every_way
 from pesto_cli.strategies.split_search.ways import AsBefore, OnMeshes, Way, share_of
+from pesto_cli.strategies.split_search.whole import Placer
 
 # If whole ops take more than so many times as long as the best way, no way splits some of them.
 FAR = 1.3
@@ -36,17 +37,20 @@ class WaysInTime:
         share: float,
         whole: Solution | None = None,
         *,
+        placer: Placer | None = None,
         on_fewer_hosts: bool = False,
     ) -> None:
         """Prepare the iteration.
 
         share: the share of the time limit for all ways together.
         whole: a solution with whole ops; without one, no way splits only some of the ops.
+        placer: see `every_way`.
         on_fewer_hosts: whether an earlier search has tried the faster half of the hosts.
         """
         self._problem, self._limits = problem, context.limits
         fewer = on_faster_hosts(problem) if on_fewer_hosts else None
         self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
+        self._placer = placer
         self._share, self.share_used = share, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
@@ -82,7 +86,7 @@ class WaysInTime:
 
     def _every_way(self, better: Callable[[], Solution] | None) -> Iterator[Way]:
         """Yield all ways; the last ones split some ops, if whole ops are fast enough."""
-        yield from every_way(self._problem)
+        yield from every_way(self._problem, self._placer)
         if self._whole is not None:
             whole = self._whole if better is None else better()
             if self._is_near(whole):
@@ -130,7 +134,7 @@ class WaysInTime:
     @property
     def most_share(self) -> float:
         """The largest share of the time limit that all other ways take."""
-        every = self._share_of(every_way(self._problem))
+        every = self._share_of(every_way(self._problem, self._placer))
         return max(0.0, min(every, self._share - self.reserved_share))
 
     @property

@@ -48,7 +48,7 @@ class WholeOps:
 
         start: a solution on fewer hosts, from which the search also starts.
         """
-        self._placer, self._problem, self._context = placer, problem, context
+        self.placer, self._problem, self._context = placer, problem, context
         self._split = rewritten(problem, problem.chosen) if problem.chosen else None
         self._placed = replace(problem, parts=None)
         if self._split is not None:
@@ -60,7 +60,7 @@ class WholeOps:
     def search(self, limits: Limits) -> Solution:
         """Return the best solution of this search and of those before."""
         context = replace(self._context, limits=limits)
-        found = self._placer.place(self._placed, context, self._starts)
+        found = self.placer.place(self._placed, context, self._starts)
         self._starts = {SEARCH_BEFORE: found.schedule}
         if self._split is None:
             return replace(found, asked=self._problem, problem=self._problem)
