@@ -1,13 +1,15 @@
 """A way to split: one part of the batch is placed on several devices, and the others are copies."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from split_models import weights
 from test_beside_whole import TOWERS, priced
+from test_meshes import of_length
 from test_split_search import on_machine, two_hosts, with_a_faster_gpu
 from training_graphs import exported
 
@@ -15,6 +17,8 @@ from pesto_cli import api
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.strategies.context import Context
@@ -28,6 +32,8 @@ from pesto_cli.strategies.split_search.copied import (
     first_part,
 )
 from pesto_cli.strategies.split_search.forms import BUCKETS_BYTES, every_way
+from pesto_cli.strategies.split_search.race import LONGER_SHARE, Entry
+from pesto_cli.strategies.time_shares import shares
 
 CONTEXT = Context(Limits(2.0, deterministic=True, workers=1))
 PAIRS = ((1, 2), (3, 4))
@@ -133,6 +139,42 @@ def test_the_search_finds_copies_that_are_faster_than_other_ways() -> None:
             steps_us[is_copied] = min(solution.makespan_us, steps_us.get(is_copied, np.inf))
     assert steps_us[True] < 0.9 * steps_us[False]
     assert Pesto()(problem, CONTEXT).makespan_us <= steps_us[True]
+
+
+def test_the_first_part_is_placed_for_longer(problem: Problem) -> None:
+    way, share = CopiedPlacement(Pesto(), PAIRS), shares(CONTEXT.limits)
+    entry = Entry.of(way, problem, CONTEXT)
+    step_us = entry.best.makespan_us
+    short, long = (replace(entry, best=of_length(entry.best, each)) for each in (0.0, 9 * step_us))
+    again, spent = long.placed_longer(CONTEXT, share, 0.0)
+    assert again.best.makespan_us < long.best.makespan_us
+    judged("pesto", again.best, 0.0)  # no rule is violated
+    assert spent == LONGER_SHARE
+    assert short.placed_longer(CONTEXT, share, 0.1) == (short, 0.1 + LONGER_SHARE)
+    assert long.placed_longer(CONTEXT, share, 1 - LONGER_SHARE) == (long, 1 - LONGER_SHARE)
+    whole = replace(long, way=None)
+    assert whole.placed_longer(CONTEXT, share, 0.0) == (whole, 0.0)
+
+
+def test_a_longer_search_begins_with_the_placement_before(problem: Problem) -> None:
+    """A placer that only returns its start ends where the search before ended."""
+    way = CopiedPlacement(Pesto(), PAIRS)
+    _, first = way(problem, CONTEXT)
+    again = replace(way, placer=_Keeper()).search(problem, CONTEXT, CONTEXT.limits, first)
+    assert again.schedule.device.tolist() == first.schedule.device.tolist()
+
+
+@dataclass(frozen=True)
+class _Keeper:
+    """A placer that returns the schedule from which it is to start."""
+
+    robust: bool = False
+
+    def place(
+        self, problem: Problem, context: Context, found: Mapping[str, Schedule] | None = None
+    ) -> Solution:
+        (start,) = (found or {}).values()
+        return Solution.of(problem, start)
 
 
 def test_ratios_are_the_smallest_of_all_ways_to_split(problem: Problem, short: Problem) -> None:

@@ -246,6 +246,7 @@ def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> 
     def continued(rest: Limits, whole: Solution) -> Solution:
         share = shares(rest)
         left, spent = entry.beside(whole, before, context, rest)
+        left, spent = left.placed_longer(context, share, spent)
         if not placer.robust:
             return left.refined_with_restarts(context, share(1 - spent, 1.0)).best
         end = 1 - ROBUST_SHARE

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from pesto_cli.bounds import critical_path_us
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import WHOLE_OPS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
@@ -32,8 +33,9 @@ from pesto_cli.strategies.devices import (
 from pesto_cli.strategies.meshes import Mesh, most_parts, stages_of_width
 from pesto_cli.strategies.order import in_order_of_whole_ops
 from pesto_cli.strategies.part_devices import devices_of_parts
+from pesto_cli.strategies.placement_mapping import UNPLACED, completed
 from pesto_cli.strategies.split_search.ways import LEAST_SHARE, PLAN_US, parts_us, share_of
-from pesto_cli.strategies.split_search.whole import Placer
+from pesto_cli.strategies.split_search.whole import SEARCH_BEFORE, Placer
 
 # Time for each op in which the first part is placed.
 PLACE_US = 300.0
@@ -62,7 +64,23 @@ class CopiedPlacement:
         return PLAN_US + parts_us(len(self.groups)) + PLACE_US
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
-        """Split, place the first part, and put each other part on its group.
+        """Split, place the first part for a short time, and put each other part on its group.
+
+        Raises:
+            UnfitError: the batch cannot be split into so many parts.
+        """
+        limits = context.limits
+        share = min(1.0, max(LEAST_SHARE, share_of(PLACE_US, problem, limits)))
+        short = replace(limits, time_limit_s=share * limits.time_limit_s, workers=1)
+        return self.name, self.search(problem, context, short)
+
+    def search(
+        self, problem: Problem, context: Context, limits: Limits, start: Solution | None = None
+    ) -> Solution:
+        """Return the solution after a search for the placement of the first part.
+
+        limits: of this search.
+        start: a solution of this way, from which the search also starts.
 
         Raises:
             UnfitError: the batch cannot be split into so many parts.
@@ -72,27 +90,23 @@ class CopiedPlacement:
         mirrored = VariableLayout.MIRRORED
         plan = batch_plan(problem, first, weights, by_host=True, variables=mirrored)
         split = rewritten(problem, replace(plan, bucket_bytes=self.bucket_bytes))
-        placed = self._first_part_placed(problem, split, context)
+        part = first_part(problem, split, self.groups[0])
+        alone = replace(
+            context,
+            limits=limits,
+            warm_start=None,
+            split_start=None,
+            on_progress=lambda progress: None,
+        )
+        starts = {} if start is None else {SEARCH_BEFORE: _schedule_of(part, start)}
+        placed = self.placer.place(part, alone, starts).schedule
         place_in_group = np.zeros(problem.num_devices, dtype=np.int64)
         place_in_group[list(self.groups[0])] = np.arange(len(self.groups[0]))
         stage = place_in_group[placed.device][split.serves]
         mesh = Mesh(tuple(zip(*self.groups, strict=True)))
         simulator, device = Simulator(split.problem), devices_of_parts(split, mesh, stage)
         schedules = in_order_of_whole_ops(simulator, device, placed.start_us[split.serves])
-        return self.name, best_solution(problem, split, schedules)
-
-    def _first_part_placed(self, problem: Problem, split: Rewritten, context: Context) -> Schedule:
-        """Return a schedule of the ops of the first part."""
-        limits = context.limits
-        share = min(1.0, max(LEAST_SHARE, share_of(PLACE_US, problem, limits)))
-        alone = replace(
-            context,
-            limits=replace(limits, time_limit_s=share * limits.time_limit_s, workers=1),
-            warm_start=None,
-            split_start=None,
-            on_progress=lambda progress: None,
-        )
-        return self.placer.place(first_part(problem, split, self.groups[0]), alone).schedule
+        return best_solution(problem, split, schedules)
 
 
 def first_part(problem: Problem, split: Rewritten, devices: Sequence[int]) -> Problem:
@@ -119,6 +133,18 @@ def first_part(problem: Problem, split: Rewritten, devices: Sequence[int]) -> Pr
         chosen=WHOLE_OPS,
     )
     return on_devices(part, here) or part
+
+
+def _schedule_of(part: Problem, solution: Solution) -> Schedule:
+    """Return a schedule of the first part as in a solution of all parts."""
+    device, start_us = np.full(part.num_ops, UNPLACED), np.zeros(part.num_ops)
+    is_first = solution.origin >= 0
+    if solution.part is not None:
+        is_first &= solution.part <= 0
+    origin, schedule = solution.origin[is_first], solution.schedule
+    device[origin], start_us[origin] = schedule.device[is_first], schedule.start_us[is_first]
+    placement = completed(part, device, np.full(part.num_ops, UNPLACED))
+    return Simulator(part).list_schedule(placement.device, -start_us)
 
 
 def copied_placements(

@@ -52,7 +52,7 @@ def every_way(problem: Problem, placer: Placer | None = None) -> Iterator[Way]:
     forms = _Forms.of(problem)
     first = forms.first(problem)
     copied = () if placer is None else forms.copied(problem, placer)
-    yield from dict.fromkeys((*first[:2], *copied, *first[2:], *forms.every()))
+    yield from dict.fromkeys((*first[:1], *copied, *first[1:], *forms.every()))
     yield AsStrategy(TensorParallel())
     yield AsStrategy(OsDpos(), OS_DPOS_PLANS)
     for layout in (VariableLayout.SPLIT, VariableLayout.MIRRORED):

@@ -22,6 +22,7 @@ from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.fewer_hosts import on_hosts_used_first
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.split_search.beside_whole import BesideWhole
+from pesto_cli.strategies.split_search.copied import CopiedPlacement
 from pesto_cli.strategies.split_search.forms import few_beside_whole
 from pesto_cli.strategies.split_search.ways import AsBefore, Way, share_of
 from pesto_cli.strategies.time_shares import Share, shares
@@ -50,6 +51,9 @@ REFINEMENT_US_PER_OP = 60.0
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
 # The share of the remaining time in which a schedule is refined that splits better whole ops.
 BESIDE_SHARE = 0.1
+# The share of the remaining time in which the first part of the batch is placed for longer. It has
+# fewer ops and fewer devices than the whole step, so its search gains more.
+LONGER_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,7 @@ class Entry:
             BadInputError: the step cannot be split so.
         """
         name, start = way(problem, context)
-        start = replace(start, schedule=justified(Simulator(start.problem), start.schedule))
+        start = _justified(start)
         return cls(name, start, start, isinstance(way, AsBefore | BesideWhole), way)
 
     def beside(
@@ -103,6 +107,21 @@ class Entry:
             return self, built
         spent = built + BESIDE_SHARE
         entry = entry.refined(context, shares(limits)(BESIDE_SHARE, spent))
+        return min(self, entry, key=lambda each: each.best.objective), spent
+
+    def placed_longer(self, context: Context, share: Share, spent: float) -> tuple[Self, float]:
+        """Return the entry, or one for which the first part is placed for longer, if it is shorter.
+
+        Only copies of a placement have a first part. The second result is the share of the time
+        that is spent then; spent: before. If too little is left, nothing is tried.
+        """
+        if not isinstance(self.way, CopiedPlacement) or spent + LONGER_SHARE >= 1:
+            return self, spent
+        spent += LONGER_SHARE
+        start = _justified(
+            self.way.search(self.best.asked, context, share(LONGER_SHARE, spent), self.best)
+        )
+        entry = replace(self, start=start, best=start, was_searched=True)
         return min(self, entry, key=lambda each: each.best.objective), spent
 
     def refined(self, context: Context, limits: Limits) -> Self:
@@ -159,6 +178,10 @@ def best_of(entries: Sequence[Entry], number: int) -> list[Entry]:
         (entry.best.objective, entry.best.problem.num_ops): entry for entry in reversed(entries)
     }
     return sorted(distinct.values(), key=lambda entry: entry.best.objective)[:number]
+
+
+def _justified(solution: Solution) -> Solution:
+    return replace(solution, schedule=justified(Simulator(solution.problem), solution.schedule))
 
 
 def _refined(solution: Solution, context: Context, limits: Limits, source: str) -> Solution:
