@@ -97,6 +97,15 @@ def test_a_rewritten_graph_keeps_the_constraints_and_the_machine() -> None:
         run(ASKED.constrained(headroom=0.5), split_in_two, Context())
 
 
+def test_the_first_part_of_an_op_tells_its_device_and_its_start() -> None:
+    split = split_in_two(ASKED, Context())
+    swapped = replace(split, origin=np.array([-1, 1, 1, -1, 2]))
+    for solution, device in ((split, [GPU0, GPU0, GPU0]), (swapped, [-1, GPU0, GPU0])):
+        found, start_us = solution.first_parts()
+        assert found.tolist() == device
+        assert start_us[1:].tolist() == split.schedule.start_us[[1, 4]].tolist()
+
+
 def test_the_api_shows_the_ops_of_a_rewritten_graph() -> None:
     profile = Profile(ASKED)
     split, single = api.compare(profile, [split_in_two, "single"])

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray
+from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective
@@ -96,3 +96,15 @@ class Solution:
     def objective(self) -> tuple[int, float]:
         """Sort key: the bytes that do not fit into memory, then the makespan in us."""
         return objective(self.problem, self.schedule)
+
+    def first_parts(self) -> tuple[IntArray, FloatArray]:
+        """Return the device and the start in us of each op of the requested graph, `[num_ops]`.
+
+        Of several parts of an op, the first counts. The device is -1 for an op that the solved
+        graph lacks.
+        """
+        device, start_us = np.full(self.asked.num_ops, -1), np.zeros(self.asked.num_ops)
+        found, first = np.unique(self.origin, return_index=True)
+        found, first = found[found >= 0], first[found >= 0]
+        device[found], start_us[found] = self.schedule.device[first], self.schedule.start_us[first]
+        return device, start_us

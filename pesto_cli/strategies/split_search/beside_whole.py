@@ -9,11 +9,10 @@ Section 5.2) also begins with a placement, but splits one op of its critical pat
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import UnfitError
@@ -59,12 +58,15 @@ class BesideWhole:
             UnfitError: no op is worth splitting.
             OutOfTimeError: the time limit is too short.
         """
-        placed = _Placed.of(problem, self.whole)
-        near = on_hosts_used(problem, placed.device) or problem
+        placed, start_us = self.whole.first_parts()
+        placed = np.where(placed < 0, problem.duration_us.argmin(axis=1), placed)
+        near = on_hosts_used(problem, placed) or problem
         devices = devices_of_equal_parts(near)
         limits = limits_of(self, problem, context.limits)
         weights = speeds(near, devices) if differ(near, devices) else [1.0] * len(devices)
-        plan = layouts_plan(near, weights, self.exposed, limits, self.margin * placed.busy)
+        plan = layouts_plan(
+            near, weights, self.exposed, limits, self.margin * busy_accelerators(self.whole)
+        )
         if plan.choices == problem.chosen.choices:
             raise UnfitError(
                 "no part is worth its conversions, because whole ops keep the devices busy; idle "
@@ -72,31 +74,10 @@ class BesideWhole:
             )
         split = rewritten(problem, plan)
         stage = np.zeros(split.problem.num_ops, dtype=np.int64)
-        device = devices_of_parts(split, Mesh((tuple(devices),)), stage, placed.device)
+        device = devices_of_parts(split, Mesh((tuple(devices),)), stage, placed)
         simulator = Simulator(split.problem)
-        schedules = in_order_of_whole_ops(simulator, device, placed.start_us[split.serves])
+        schedules = in_order_of_whole_ops(simulator, device, start_us[split.serves])
         return self.name, best_solution(problem, split, schedules)
-
-
-@dataclass(frozen=True, eq=False)
-class _Placed:
-    """Where and when a solution runs the ops of the problem; of several parts, the first counts.
-
-    device, start_us, busy: `[num_ops]`; see `busy_accelerators`.
-    """
-
-    device: IntArray
-    start_us: FloatArray
-    busy: FloatArray
-
-    @classmethod
-    def of(cls, problem: Problem, solution: Solution) -> Self:
-        schedule, origin = solution.schedule, solution.origin
-        device, start_us = problem.duration_us.argmin(axis=1), np.zeros(problem.num_ops)
-        found, first = np.unique(origin, return_index=True)
-        found, first = found[found >= 0], first[found >= 0]
-        device[found], start_us[found] = schedule.device[first], schedule.start_us[first]
-        return cls(device, start_us, busy_accelerators(solution))
 
 
 def busy_accelerators(solution: Solution) -> FloatArray:

@@ -137,12 +137,7 @@ def first_part(problem: Problem, split: Rewritten, devices: Sequence[int]) -> Pr
 
 def _schedule_of(part: Problem, solution: Solution) -> Schedule:
     """Return a schedule of the first part as in a solution of all parts."""
-    device, start_us = np.full(part.num_ops, UNPLACED), np.zeros(part.num_ops)
-    is_first = solution.origin >= 0
-    if solution.part is not None:
-        is_first &= solution.part <= 0
-    origin, schedule = solution.origin[is_first], solution.schedule
-    device[origin], start_us[origin] = schedule.device[is_first], schedule.start_us[is_first]
+    device, start_us = solution.first_parts()
     placement = completed(part, device, np.full(part.num_ops, UNPLACED))
     return Simulator(part).list_schedule(placement.device, -start_us)
 
