@@ -1,12 +1,13 @@
 """The part of `pesto` that decides whether to split ops.
 
 It places the whole ops for a short time. Then one worker constructs schedules with split ops
-(`ways`), and the other workers continue the search of whole ops (`whole`). Then some of the ops of
-the best placement are split (`beside_whole`). In the best schedules with split ops, the sizes of
-parts are corrected (`equal_ends`). They, the schedule of a warm start, and that of a search on
-fewer hosts run a race: all are refined for a short time, and the best of them once more. The best
-of all gets the rest of the time. It shares it with the whole ops if these are nearly as good, or if
-it came from them: then some of the better whole ops are split again.
+(`ways`, `copied`), and the other workers continue the search of whole ops (`whole`). Then some of
+the ops of the best placement are split (`beside_whole`). In the best schedules with split ops, the
+sizes of parts are corrected (`equal_ends`). They, the schedule of a warm start, and that of a
+search on fewer hosts run a race: all are refined for a short time, and the best of them once more.
+The best of all gets the rest of the time. It shares it with the whole ops if these are nearly as
+good, or if it came from them: then some of the better whole ops are split again. If it has copies
+of a placement, this placement is searched for longer first.
 """
 
 from collections.abc import Callable, Sequence
