@@ -60,14 +60,10 @@ def _relaxed(problem: Problem, time_us: FloatArray, is_alone: BoolArray) -> Prob
 
 def _least_ratios(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Return min f(s) / s and min f(s) of each op, `[num_ops, num_kinds]` each."""
-    work, part = np.ones_like(problem.time_us), np.ones_like(problem.time_us)
     parts = problem.parts
     if parts is None:
-        return work, part
-    of_specs = np.ones((2, len(parts.specs) + 1, len(problem.kinds)))  # the last is for no spec
-    for (spec, _), times in parts.times.items():
-        for kind in range(len(problem.kinds)):
-            shares, ratios = map(np.array, times.curve(parts.numbers, kind))
-            least = np.nanmin(ratios / shares), np.nanmin(ratios)
-            of_specs[:, spec, kind] = np.minimum(of_specs[:, spec, kind], least)
-    return of_specs[0][parts.spec_of], of_specs[1][parts.spec_of]
+        return np.ones_like(problem.time_us), np.ones_like(problem.time_us)
+    return (
+        parts.least(lambda shares, ratios: float(np.nanmin(ratios / shares))),
+        parts.least(lambda _, ratios: float(np.nanmin(ratios))),
+    )

@@ -5,7 +5,7 @@ whole op, at a few numbers of parts, and ratios between them are interpolated. O
 combine data, such as Split and ConcatV2, are priced by their bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -164,19 +164,29 @@ class Parts:
             self._known[*key, share] = self._interpolated(op, alternative, share)
         return self._known[*key, share]
 
-    def least_ratios(self, share: float) -> FloatArray:
-        """Return the smallest ratio of a part of each op, over the ways to split it.
+    def least(self, of_curve: Callable[[FloatArray, FloatArray], float]) -> FloatArray:
+        """Return the least value of each op over the ways to split it, `[num_ops, num_kinds]`.
 
-        The result is `[num_ops, num_kinds]`; 1 for an op that cannot be split. A share that is
-        smaller than all that are priced takes as long as the smallest of these.
+        It is 1 for an op that cannot be split.
+
+        of_curve: returns the value of one way on one kind, given the shares and ratios of
+            `PartTimes.curve`; NaN does not count.
         """
         of_specs = np.ones((len(self.specs) + 1, len(self.fallback.us)))  # the last is for no spec
         for (spec, _), times in self.times.items():
-            curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
-            at_share = [np.interp(share, shares, ratios) for shares, ratios in curves]
-            of_specs[spec] = np.fmin(of_specs[spec], at_share)
-        ratios: FloatArray = of_specs[self.spec_of]
-        return ratios
+            for kind in range(len(times.ratio)):
+                shares, ratios = map(np.array, times.curve(self.numbers, kind))
+                of_specs[spec, kind] = np.fmin(of_specs[spec, kind], of_curve(shares, ratios))
+        least: FloatArray = of_specs[self.spec_of]
+        return least
+
+    def least_ratios(self, share: float) -> FloatArray:
+        """Return the time of a part with a share of each op, divided by that of the whole op.
+
+        The fastest way to split the op counts; see `least`. A share that is smaller than all that
+        are priced takes as long as the smallest of these.
+        """
+        return self.least(lambda shares, ratios: float(np.interp(share, shares, ratios)))
 
     def added_us(self, spec: OpSpec) -> FloatArray:
         """Return the time of an op that a rewriting adds, `[num_kinds]`; NaN where it cannot run.

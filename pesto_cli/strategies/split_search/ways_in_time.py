@@ -50,7 +50,7 @@ class WaysInTime:
         self._problem, self._limits = problem, context.limits
         fewer = on_faster_hosts(problem) if on_fewer_hosts else None
         self._were_tried = set[int]() if fewer is None else set(accelerators(fewer))
-        self._placer = placer
+        self._ways = tuple(every_way(problem, placer))
         self._share, self.share_used = share, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
@@ -86,7 +86,7 @@ class WaysInTime:
 
     def _every_way(self, better: Callable[[], Solution] | None) -> Iterator[Way]:
         """Yield all ways; the last ones split some ops, if whole ops are fast enough."""
-        yield from every_way(self._problem, self._placer)
+        yield from self._ways
         if self._whole is not None:
             whole = self._whole if better is None else better()
             if self._is_near(whole):
@@ -134,7 +134,7 @@ class WaysInTime:
     @property
     def most_share(self) -> float:
         """The largest share of the time limit that all other ways take."""
-        every = self._share_of(every_way(self._problem, self._placer))
+        every = self._share_of(self._ways)
         return max(0.0, min(every, self._share - self.reserved_share))
 
     @property
