@@ -52,7 +52,7 @@ def short(problem: Problem) -> Problem:
 
 
 def with_short_ops(problem: Problem) -> Problem:
-    """Return a problem in which half of an op takes half of its time, and a quarter, too."""
+    """Return a problem in which a half of an op and a quarter of it take half of its time."""
     parts = prices_of(problem)
     halves = {
         key: replace(each, ratio=np.full_like(each.ratio, 0.5)) for key, each in parts.times.items()
@@ -118,7 +118,8 @@ def test_copies_are_tried_if_parts_on_all_devices_are_too_short(
     for placed, bucket_bytes in ((short, 0), (on_two_hosts, BUCKETS_BYTES[0])):
         found = [each for each in every_way(placed, Pesto()) if isinstance(each, CopiedPlacement)]
         assert [each.bucket_bytes for each in found] == [bucket_bytes]
-    # Long ops lose nothing if they are split; two devices have no groups; and unequal ones no copy.
+    # Long ops lose nothing if they are split. Two devices have no groups. In a group, all devices
+    # are equally fast.
     assert widths(problem) == []
     two = on_machine(short, PRESETS["v100x2-nvlink"])
     assert widths(two) == widths(with_a_faster_gpu(two)) == []
@@ -128,7 +129,7 @@ def test_copies_are_tried_if_parts_on_all_devices_are_too_short(
 
 
 def test_the_search_finds_copies_that_are_faster_than_other_ways() -> None:
-    """Each of four devices runs the half of one branch; smaller parts take as long."""
+    """With two parts, each of four devices runs one branch. A quarter takes as long as a half."""
     profile = api.profile(exported(branches), "v100x4-nvlink", parts=(2, 4))
     problem = with_short_ops(profile.problem)
     steps_us = dict[bool, float]()

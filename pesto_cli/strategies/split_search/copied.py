@@ -37,17 +37,19 @@ from pesto_cli.strategies.placement_mapping import UNPLACED, completed
 from pesto_cli.strategies.split_search.ways import LEAST_SHARE, PLAN_US, parts_us, share_of
 from pesto_cli.strategies.split_search.whole import SEARCH_BEFORE, Placer
 
-# Time for each op in which the first part is placed.
+# The search for the first placement takes this time for each op.
 PLACE_US = 300.0
-# Groups are tried if their estimated step is less than so many times as long as that with one part
-# for each device, and than so many times as long as the shortest one. A placement exceeds its
-# estimate by more than equal parts do.
+# A size of groups is tried if its estimated step is shorter than GAIN times the estimate with one
+# part for each device, and shorter than WORST times the shortest estimate. GAIN is below 1, because
+# the step with one part for each device is closer to its estimate.
 GAIN, WORST = 0.95, 1.2
 
 
 @dataclass(frozen=True)
 class CopiedPlacement:
-    """Place the first part of the batch on the first group of devices, and the others alike.
+    """Place the first part of the batch on the first group of devices.
+
+    Each other part is placed in the same way on its own group.
 
     placer: places the ops of the first part.
     groups: the devices of each part, equally many.
@@ -171,7 +173,8 @@ def _are_alike(problem: Problem, groups: Sequence[Sequence[int]]) -> bool:
 def _least_us(problem: Problem, width: int) -> float:
     """Return the least time of a step in which each group of `width` accelerators has a part.
 
-    Transfers are ignored. It is the time of the longest path, or of the work of each accelerator.
+    This is the longest path, or the work of each accelerator if that is longer. Transfers are
+    ignored.
     """
     share = width / len(accelerators(problem))
     time_us = problem.time_us * prices_of(problem).least_ratios(share)

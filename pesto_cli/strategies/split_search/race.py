@@ -51,8 +51,8 @@ REFINEMENT_US_PER_OP = 60.0
 RESTARTS_SHARE, MOST_RESTARTS = 0.3, 10
 # The share of the remaining time in which a schedule is refined that splits better whole ops.
 BESIDE_SHARE = 0.1
-# The share of the remaining time in which the first part of the batch is placed for longer. It has
-# fewer ops and fewer devices than the whole step, so its search gains more.
+# The share of the remaining time in which the first part of the batch is placed for longer. The
+# first part has fewer ops and devices than the whole step, so its search needs less time.
 LONGER_SHARE = 0.5
 
 
