@@ -27,7 +27,7 @@ from pesto_cli.strategies.data_parallel import (
     decisions_on_variables,
     input_extents,
 )
-from pesto_cli.strategies.devices import accelerators, speeds
+from pesto_cli.strategies.devices import accelerators, differ, speeds
 from pesto_cli.strategies.plan_mapping import fitting
 from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
@@ -98,6 +98,8 @@ def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int,
     mirrored = decisions(with_replicated_updates(plan, graph, specs, len(devices)), graph, specs)
 
     def proportional(way: Mapping[int, Decision]) -> Mapping[int, Decision]:
+        if not differ(problem, devices):
+            return way
         split = {op: each for op, each in way.items() if op not in chosen}
         return {**way, **_proportional(problem, split, devices)}
 

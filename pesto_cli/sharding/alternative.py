@@ -176,6 +176,13 @@ def aligned_shares(extent: int, weights: Sequence[float], units: Sequence[int]) 
     The first of `units` that divides the extent counts: 46,080 rows of 720 sentences are cut
     between sentences, so that parts of different ops have the same sentences.
     """
+    return _aligned_shares(extent, tuple(weights), tuple(units))
+
+
+@lru_cache(maxsize=2**14)
+def _aligned_shares(
+    extent: int, weights: tuple[float, ...], units: tuple[int, ...]
+) -> tuple[int, ...]:
     unit = next((unit for unit in units if unit >= len(weights) and extent % unit == 0), extent)
     return tuple(share * (extent // unit) for share in shares_of(unit, weights))
 

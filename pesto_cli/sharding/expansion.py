@@ -34,7 +34,7 @@ from pesto_cli.data.plan import MIRRORED, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
-from pesto_cli.sharding.alternative import FromOp, PartOp, Program, scaled_extents
+from pesto_cli.sharding.alternative import FromOp, PartOp, scaled_extents
 from pesto_cli.sharding.buckets import buckets, ops_after
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.control_edges import ControlEdges
@@ -102,7 +102,6 @@ class _Expander:
         found = buckets(graph, self._decided, plan.bucket_bytes)
         self._is_last = ops_after(graph, chain.from_iterable(found))  # a bucket needs its gradients
         self._tensors = Conversions(graph, self._ops, plan, found)
-        self._programs: dict[tuple[OpSpec, str, tuple[int, ...]], Program] = {}
         self._images: list[tuple[int, ...]] = [()] * graph.num_ops
         self._control = ControlEdges(graph, specs, self._decided, self._ops, self._images)
 
@@ -170,7 +169,7 @@ class _Expander:
         return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
-        program, new_ops = self._program(decision), list[int]()
+        program, new_ops = program_of(decision), list[int]()
         pieces = dict[int, Sequence[Ref]]()
         for each in program.ops:
             name, inputs = self._name(op, each), list[Ref | None]()
@@ -257,12 +256,6 @@ class _Expander:
         """Return whether part 0 has the name of the op: the first copy of a mirrored variable."""
         decision = self._decided[op]
         return is_variable(decision.spec) and decision.alternative.name == MIRRORED
-
-    def _program(self, decision: Decision) -> Program:
-        key = (decision.spec, decision.alternative.name, decision.sizes)
-        if key not in self._programs:
-            self._programs[key] = program_of(decision)
-        return self._programs[key]
 
     def _merged(self, op: int) -> int | None:
         """Return an op with the name and the outputs of a split op; None for a split handle."""
