@@ -28,7 +28,7 @@ from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.pesto import Pesto
 from pesto_cli.strategies.run import judged, run
-from pesto_cli.strategies.split_search.ways import OnMeshes
+from pesto_cli.strategies.split_search.ways import OnMeshes, share_of
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 
 LIMITS = Limits(time_limit_s=1.0, deterministic=True)
@@ -224,6 +224,18 @@ def test_a_search_with_a_warm_start_uses_all_hosts_at_once() -> None:
     start = Pesto()(problem, Context(LIMITS)).schedule.placement
     found = stages_of(problem, Context(LIMITS, warm_start=start))
     assert not any(each.stage.endswith(FEWER_HOSTS) for each in found)
+
+
+def test_a_short_search_is_on_all_hosts_at_once_and_constructs_one_way(problem: Problem) -> None:
+    placed = on_machine(problem, slow_network(100.0))
+    first = next(WaysInTime(placed, Context(Limits(600.0)), 1.0).each())
+    one_way = share_of(first.us_per_op(placed), placed, LIMITS) * LIMITS.time_limit_s
+    short, long = (replace(LIMITS, time_limit_s=one_way / share) for share in (0.7, 0.1))
+    assert not any(each.stage.endswith(SUFFIX) for each in stages_of(placed, Context(short)))
+    assert any(each.stage.endswith(SUFFIX) for each in stages_of(placed, Context(long)))
+    assert len([*WaysInTime(placed, Context(short), 0.25).each()]) == 1
+    too_short = replace(LIMITS, time_limit_s=one_way / 3)
+    assert not [*WaysInTime(placed, Context(too_short), 0.25).each()]
 
 
 def test_all_stages_have_names(problem: Problem) -> None:

@@ -4,15 +4,20 @@ Source: Spotlight, Section 5.1, "Architecture". The encoder reads the features o
 decoder then chooses the device of one super-op after the other:
 
     s_n = decoder(s_(n-1), [embedding of the device of super-op n-1, encoder output of super-op n])
-    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m])
+    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m] + V x_n)
 
-where e_m is the encoder's output for super-op m. W begins with zeros, so that the distributions
-begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
+where e_m is the encoder's output for super-op m, and x_n are the features of super-op n. W and V
+begin with zeros, so that the distributions begin uniform over the allowed devices (Algorithm 1,
+line 3). The paper leaves the sizes open.
 
-Departure from the paper: the decoder may choose a device only if it has chosen all interchangeable
-devices with smaller numbers. Without this rule, all interchangeable devices of a super-op have the
-same mean step time while the policy is uniform, so the first samples say nothing about the device
-of a single super-op.
+Departures from the paper:
+
+- The last layer also reads the features (V). With the encoder's outputs alone, the policy learns
+  much more slowly to tell super-ops apart.
+- The decoder may choose a device only if it has chosen all interchangeable devices with smaller
+  numbers. Without this rule, all interchangeable devices of a super-op have the same mean step time
+  while the policy is uniform, so the first samples say nothing about the device of a single
+  super-op.
 
 A sequence of LSTM cells is one op of TensorFlow (`BlockLSTMV2`), which is faster than a loop. In
 comments on shapes, U are units, and D devices.
@@ -56,11 +61,13 @@ class SequenceNetwork(Network):
                 yield f"{part}_{layer}/bias", (4 * units,)
         yield "attention/query", (units, units)
         yield "attention/key", (units, units)
+        yield "features/output", (num_features, num_devices)
         yield "output", (2 * units, num_devices)
 
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
         """Draw weights; forget gates are open."""
         weights, units = super().initial_weights(num_features, num_devices, seed), self.units
+        weights["features/output"][:] = 0.0
         for value in weights.values():
             if value.shape == (4 * units,):
                 value[FORGET_GATE * units : (FORGET_GATE + 1) * units] = 1.0
@@ -74,19 +81,21 @@ class SequenceNetwork(Network):
         last = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
         outputs, _ = _decoded(weights, last, encoded, _for_each(states, chosen.shape[1]))
         num_used = tf.cumsum(tf.one_hot(chosen, num_devices), exclusive=True)
-        penalty = allowed[:, None] + _out_of_order(num_used, used_before)
-        return _distributions(weights, outputs, encoded, penalty)
+        own = features @ weights["features/output"] + allowed
+        added = own[:, None] + _out_of_order(num_used, used_before)
+        return _distributions(weights, outputs, encoded, added)
 
     def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
         """Return placements that are drawn from the policy, `[T, B]`."""
         tf, (features, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
+        own = features @ weights["features/output"] + allowed
         num_super_ops, num_placements, num_devices = noise.shape
 
         def place_next(n: Any, last: Any, num_used: Any, states: Any, chosen: Any) -> Any:
             outputs, states = _decoded(weights, last[None], encoded[n : n + 1], states)
-            penalty = allowed[n] + _out_of_order(num_used, used_before)
-            logits = _distributions(weights, outputs, encoded, penalty[None])[0]
+            added = own[n] + _out_of_order(num_used, used_before)
+            logits = _distributions(weights, outputs, encoded, added[None])[0]
             last = tf.argmax(logits + noise[n], axis=1, output_type=tf.int32)
             num_used += tf.one_hot(last, num_devices)
             return n + 1, last, num_used, states, chosen.write(n, last)
@@ -147,17 +156,17 @@ def _out_of_order(num_used: Any, used_before: Any) -> Any:
     return tf.where(is_early, FORBIDDEN, 0.0)
 
 
-def _distributions(weights: Any, outputs: Any, encoded: Any, penalty: Any) -> Any:
+def _distributions(weights: Any, outputs: Any, encoded: Any, added: Any) -> Any:
     """Return log q, `[T, B, D]`, from the decoder's outputs and its attention to the encoder.
 
-    penalty: what is added to the logits; its shape is that of log q, or can be broadcast to it.
+    added: what is added to the logits; its shape is that of log q, or can be broadcast to it.
     """
     tf = tensorflow()
     keys = encoded @ weights["attention/key"]
     scores = outputs @ weights["attention/query"] @ tf.transpose(keys)
     context = tf.nn.softmax(scores / np.sqrt(keys.shape[1])) @ encoded
     logits = tf.concat((outputs, context), axis=2) @ weights["output"]
-    return tf.nn.log_softmax(logits + penalty)
+    return tf.nn.log_softmax(logits + added)
 
 
 def _for_each(states: Any, num_placements: int) -> Any:

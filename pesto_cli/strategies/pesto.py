@@ -39,6 +39,7 @@ from pesto_cli.strategies.placement_mapping import keep_old_devices
 from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.single import Single
 from pesto_cli.strategies.split_search import split_or_whole
+from pesto_cli.strategies.split_search.ways import is_short
 from pesto_cli.strategies.time_shares import Share, shares
 
 # The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
@@ -106,6 +107,8 @@ class Pesto:
         Raises:
             BadInputError: the search is robust, and no op time and no delay varies.
         """
+        if problem.parts is not None and is_short(problem, context.limits):
+            return self._on_all_hosts(problem, context, None)
         return fewer_hosts_first(self._on_all_hosts, problem, context)
 
     def _on_all_hosts(self, problem: Problem, context: Context, found: Solution | None) -> Solution:

@@ -32,6 +32,8 @@ PLAN_US, PART_US, MESH_US = 90.0, 25.0, 4.0
 # A strategy gets at least this share of the time limit: the estimates are too short for graphs of
 # few ops.
 LEAST_SHARE = 0.02
+# In a short time limit, one way takes more than this share.
+LARGE_SHARE = 0.2
 # A refinement takes about this many seconds for a unit of work of a deterministic search. Measured
 # on graphs of 10,000 to 40,000 ops on four GPUs.
 SECONDS_OF_UNIT = 2.5
@@ -48,6 +50,11 @@ def plan_us(problem: Problem) -> float:
     The time to split the op and to schedule the parts is included; in us.
     """
     return PLAN_US + parts_us(len(accelerators(problem)))
+
+
+def is_short(problem: Problem, limits: Limits) -> bool:
+    """Whether a time limit is too short to construct more than a few schedules with split ops."""
+    return share_of(plan_us(problem), problem, limits) > LARGE_SHARE
 
 
 def share_of(us_per_op: float, problem: Problem, limits: Limits) -> float:

@@ -17,8 +17,8 @@ from pesto_cli.strategies.split_search.whole import Placer
 # If whole ops take more than so many times as long as the best way, no way splits some of them.
 FAR = 1.3
 # The first ways, and those that split some of the whole ops, get a larger share of a short time
-# limit: they are most often the best.
-NUM_FIRST, FIRST_SHARE = 2, 0.5
+# limit: they are most often the best. The very first way gains more than a refinement of whole ops.
+NUM_FIRST, FIRST_SHARE, ONLY_SHARE = 2, 0.5, 0.8
 
 
 class WaysInTime:
@@ -80,9 +80,11 @@ class WaysInTime:
         """Return the share in which so many ways and this one must be constructed."""
         if isinstance(way, BesideWhole):
             return max(self._share, FIRST_SHARE)
+        if not num_tried:
+            return max(self._share, ONLY_SHARE)
         num_first = 1 if self.reserved_share else NUM_FIRST
         share = max(self._share, FIRST_SHARE) if num_tried < num_first else self._share
-        return share - (self.reserved_share if num_tried else 0.0)
+        return share - self.reserved_share
 
     def _every_way(self, better: Callable[[], Solution] | None) -> Iterator[Way]:
         """Yield all ways; the last ones split some ops, if whole ops are fast enough."""
