@@ -1,6 +1,6 @@
 """Wrong ways to rewrite a graph are found by training it, each on a graph where it matters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +14,7 @@ from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.sharding import control_edges, expansion
 from pesto_cli.sharding.alternative import one_op_each
+from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.pieces import sliced
@@ -167,8 +168,17 @@ MUTANTS = {
 }
 
 
+@pytest.fixture
+def forgotten_programs() -> Iterator[Callable[[], None]]:
+    """A function that forgets the programs of split ops, which are kept between expansions."""
+    yield program_of.cache_clear
+    program_of.cache_clear()
+
+
 @pytest.mark.parametrize("name", MUTANTS)
-def test_training_finds_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_finds_that(
+    name: str, monkeypatch: pytest.MonkeyPatch, forgotten_programs: Callable[[], None]
+) -> None:
     mutant = MUTANTS[name]
     meta, tolerance = exported(mutant.graph), 1e-5
     if mutant.graph is not batch_norm:
@@ -176,6 +186,7 @@ def test_training_finds_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     whole = trained(meta)
     check_equal(whole, trained(split_graph(meta, Plan(mutant.plan))), tolerance)
     mutant.change(monkeypatch)
+    forgotten_programs()
     wrong = trained(split_graph(meta, Plan(mutant.plan)))
     with pytest.raises(AssertionError, match="of max"):
         check_equal(whole, wrong, tolerance)
