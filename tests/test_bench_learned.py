@@ -156,18 +156,20 @@ def test_the_median_of_seeds_and_what_does_not_fit() -> None:
 
 def test_fine_tuning_is_compared_by_the_time_to_the_best_step_from_scratch() -> None:
     scratch = record(10.0, point(1, 5, 30.0), point(8, 40, 10.0), point(9, 45, 10.0))
-    row = Row("a", "a", scratch, record(8.0, point(1, 5, 12.0), point(2, 10, 9.0)))
+    others = record(9.9, point(1, 5, 9.9)), record(20.0, point(2, 10, 20.0))
+    tuned = record(8.0, point(1, 5, 12.0), point(2, 10, 9.0))
+    row = Row("a", "a", [others[0], scratch, others[1]], tuned)  # the median counts
     assert row.ratio == 2 / 8
     at_first = record(9.0, point(1, 5, 12.0), first_us=9.0, num_trained=0)
-    found = Row("a", "a", at_first, scratch)  # a plan that was not learned does not count
+    found = Row("a", "a", [at_first], scratch)  # a plan that was not learned does not count
     assert (found.scratch_us, found.ratio) == (12.0, 8.0)
-    assert Row("a", "a", scratch, record(12.0, point(9, 45, 12.0))).ratio is None
-    at_once = Row("a", "a", scratch, record(9.0, point(1, 5, 9.0), first_us=9.5))
+    assert Row("a", "a", [scratch], record(12.0, point(9, 45, 12.0))).ratio is None
+    at_once = Row("a", "a", [scratch], record(9.0, point(1, 5, 9.0), first_us=9.5))
     assert at_once.caught_up is not None
     assert (at_once.caught_up.seconds, at_once.caught_up.num_placements) == (0.5, 0)
-    assert Row("a", "a", scratch, record(10.0, first_us=9.5, fits=False)).ratio is None
+    assert Row("a", "a", [scratch], record(10.0, first_us=9.5, fits=False)).ratio is None
     assert best_so_far(Record(key={}, num_ops=4, refused="no choice")) == []
-    first = Row("a", "a", record(9.0, point(1, 5, 12.0), first_us=9.0), scratch)
+    first = Row("a", "a", [record(9.0, point(1, 5, 12.0), first_us=9.0)], scratch)
     assert first.converged is not None
     assert first.converged.num_placements == 0
     assert first.caught_up is None
@@ -224,3 +226,6 @@ def test_the_policy_of_heterog_is_evaluated_on_small_graphs(
     assert all(row["zero-shot"]["num_trained"] >= 5 for row in rows)
     table = json.loads((folder / "table1.json").read_text())["results"]
     assert all(row["steps_us"]["heterog"] for row in table)
+    tuning = json.loads((folder / "table6.json").read_text())["results"]
+    counts = [{name: len(some) for name, some in row["curves"].items()} for row in tuning]
+    assert counts == [{"from scratch": 3, "fine-tuned": 1}] * 2

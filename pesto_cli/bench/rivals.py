@@ -55,6 +55,12 @@ def runs_of(jobs: Iterable[Job], records: Records) -> Runs:
     return Runs({job.contender: records[job] for job in jobs})
 
 
+def median(records: Iterable[Record]) -> Record:
+    """Return the record with the median step, of runs with several seeds; OOM is the longest."""
+    ordered = sorted(records, key=lambda each: (not each.fits, each.step_us))
+    return ordered[len(ordered) // 2]
+
+
 def jobs_of(
     model: BenchModel, machine: MachineVariant, names: Iterable[str], effort: Effort
 ) -> list[Job]:

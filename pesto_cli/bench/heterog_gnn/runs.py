@@ -17,6 +17,7 @@ ROWS = {row.model: row for row in EIGHT.rows if row.best_baseline_s is not None}
 # different families.
 MODELS = tuple(ROWS)
 NUM_GPUS = EIGHT.num_gpus
+NUM_SEEDS = 3
 
 
 def title(model: BenchModel) -> str:
@@ -36,9 +37,10 @@ def run_of(model: BenchModel, name: str, effort: Effort) -> Job:
     return job
 
 
-def from_scratch(model: BenchModel, effort: Effort) -> Job:
-    """Return the run of the policy that learns on this graph alone."""
-    return run_of(model, POLICY, effort)
+def from_scratch(model: BenchModel, effort: Effort) -> tuple[Job, ...]:
+    """Return the runs of the policy that learns on this graph alone, with several seeds."""
+    seeds = range(effort.seed, effort.seed + NUM_SEEDS)
+    return tuple(run_of(model, POLICY, replace(effort, seed=seed)) for seed in seeds)
 
 
 def fine_tuned(model: BenchModel, request: ExperimentRequest) -> Job | None:
@@ -47,11 +49,11 @@ def fine_tuned(model: BenchModel, request: ExperimentRequest) -> Job | None:
     None if there are none.
     """
     others = tuple(other for other in request.models if family(other.name) != family(model.name))
-    job = from_scratch(model, request.effort)
+    job = run_of(model, POLICY, request.effort)
     return replace(job, trained_on=others) if others else None
 
 
-def pairs(request: ExperimentRequest) -> Iterator[tuple[BenchModel, Job, Job]]:
+def pairs(request: ExperimentRequest) -> Iterator[tuple[BenchModel, tuple[Job, ...], Job]]:
     """Yield each model with the runs from scratch and from other graphs."""
     for model in request.models:
         tuned = fine_tuned(model, request)

@@ -7,6 +7,7 @@ from pesto_cli.bench.contenders import PESTO
 from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.record import Record
+from pesto_cli.bench.rivals import median
 from pesto_cli.bench.runs import Effort, Job, Records
 
 SERVER = "k80x4-pcie"
@@ -27,9 +28,8 @@ class Found:
     records: Mapping[str, Sequence[Record]]
 
     def median(self, name: str) -> Record:
-        """Return the record of a contender with the median step; OOM counts as the longest."""
-        ordered = sorted(self.records[name], key=lambda each: (not each.fits, each.step_us))
-        return ordered[len(ordered) // 2]
+        """Return the record of a contender with the median step."""
+        return median(self.records[name])
 
     def step_us(self, name: str) -> float | None:
         """Return the median step; None if it does not fit into memory."""
