@@ -145,6 +145,8 @@ def test_one_way_for_all_groups_is_the_step_of_a_baseline(machine: str) -> None:
         ours = plans.solution(np.full(plans.num_decisions, problem.num_devices + number))
         assert choices_of(ours) == choices_of(STRATEGIES.find(name)(problem, Context()))
         assert violations(ours.problem, ours.schedule) == []
+        assert ours.plan is not None
+        assert bool(ours.plan.hosts) == (machine == "heterog-4" and name.endswith("ar"))
         found.append(choices_of(ours))
     assert found[0] != found[1]
     assert (found[0] == found[2]) == (machine == "v100x2-nvlink")
@@ -274,6 +276,36 @@ def test_the_first_placements_have_one_action(priced: Profile, tmp_path: Path) -
     (trials,) = read_weights(tmp_path / "whole.npz").state.trials.values()
     assert trials.kept == next(iter(whole.state.trials.values())).kept
     assert trials.kept[0].cost_us == trials.best_us
+
+
+def test_a_search_without_weights_begins_near_the_best_plan_with_one_action(
+    priced: Profile,
+) -> None:
+    problem, policy = priced.problem, replace(SMALL, prior=0.9)
+    environment = policy.environment(problem)
+    state = State.initial(policy, problem.num_devices, 0)
+    preferring, trainer = environment.preferring(2, 0.9), Trainer(policy, state.network)
+    uniform = environment.uniform()
+    assert preferring.uniform().tolist() == uniform.tolist()
+    q = np.exp(
+        policy.network.log_probabilities(state.weights, preferring.inputs, uniform[:1].T).numpy()
+    )
+    assert q[:, 0, 2] == pytest.approx(0.9, abs=1e-4)
+    others = environment.allowed & (np.arange(environment.num_actions) != 2)
+    assert q[:, 0][others] == pytest.approx(0.1 / (others.sum(axis=1).max()), abs=1e-4)
+    assert (trainer.most_probable(state, preferring) == 2).all()
+    stages = dict[str, float]()
+    context = Context(
+        Limits(time_limit_s=1e-3, deterministic=True),
+        on_progress=lambda progress: stages.update({progress.stage: progress.makespan_us}),
+    )
+    best_us = run(problem, policy, context).makespan_us
+    simulated = [environment.solution(actions).schedule.makespan_us for actions in uniform]
+    assert best_us <= min(simulated)
+    assert "one action" in stages
+    stages.clear()
+    run(problem, replace(policy, prior=0.0), context)
+    assert "one action" not in stages
 
 
 def test_it_learns_to_put_what_exchanges_much_on_one_device(tmp_path: Path) -> None:

@@ -686,6 +686,7 @@ def test_members_that_cannot_be_decompressed_are_refused(tmp_path: Path, kind: i
         ({"num_placements": 0}, "num_placements is 0"),
         ({"num_steps": 2.5}, "num_steps is 2.5"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"prior": 1.0}, "prior is 1.0; .* less than 1 for prior"),
     ],
 )
 def test_wrong_settings_of_weights_are_refused(

@@ -3,22 +3,24 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto_cli.data.columns import IntArray
+from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
+from pesto_cli.learned.network import FORBIDDEN
 
 
 @dataclass(frozen=True, eq=False)
 class Environment(ABC):
     """A problem as the decisions of a policy.
 
-    inputs: those of the policy's network; the last one has a row for each decision.
+    inputs: those of the policy's network; the last one is what is added to the logits,
+        `[num_decisions, num_actions]`.
     notes: what the policy cannot decide, and why.
     """
 
@@ -36,12 +38,33 @@ class Environment(ABC):
         """The number of actions of a decision."""
         return int(self.inputs[-1].shape[1])
 
+    @property
+    def allowed(self) -> BoolArray:
+        """Whether a decision may take an action, `[num_decisions, num_actions]`."""
+        allowed: BoolArray = self.inputs[-1] > FORBIDDEN / 2
+        return allowed
+
+    def uniform(self) -> IntArray:
+        """Return the rows with the same action for all decisions, if all may take it."""
+        actions = np.flatnonzero(self.allowed.all(axis=0))
+        return np.repeat(actions[:, None], self.num_decisions, axis=1)
+
+    def preferring(self, action: int, probability: float) -> Self:
+        """Return the environment in which a policy without knowledge prefers an action.
+
+        probability: of this action in each decision, before the policy learns.
+        """
+        others = np.maximum(self.allowed.sum(axis=1, keepdims=True) - 1, 1)
+        preferred = np.log(probability / (1 - probability) * others)
+        added = self.inputs[-1] + preferred * (np.arange(self.num_actions) == action)
+        return replace(self, inputs=(*self.inputs[:-1], added.astype(np.float32)))
+
     def can_take(self, actions: Sequence[int]) -> bool:
         """Return whether there is one action for each decision, and all are allowed."""
         fits = len(actions) == self.num_decisions
         if not fits or min(actions) < 0 or max(actions) >= self.num_actions:
             return False
-        return bool((self.inputs[-1][np.arange(len(actions)), list(actions)] == 0).all())
+        return bool(self.allowed[np.arange(len(actions)), list(actions)].all())
 
     @abstractmethod
     def solution(self, chosen: IntArray) -> Solution:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pesto_cli.data.columns import BoolArray, IntArray, unique_rows
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import objective
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.environment import Environment
@@ -28,7 +29,7 @@ from pesto_cli.learned.network import allowed_logits
 from pesto_cli.learned.replication import Replication
 from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.meshes import Mesh
-from pesto_cli.strategies.order import highest_rank_first
+from pesto_cli.strategies.order import highest_rank_first, in_order_of_depth
 from pesto_cli.strategies.part_devices import devices_of_parts
 
 
@@ -64,7 +65,9 @@ class Plans(Environment):
         mesh = Mesh((tuple(accelerators(problem)),))
         stage = np.zeros(split.problem.num_ops, dtype=np.int64)
         device = devices_of_parts(split, mesh, stage, np.where(way < 0, action, -1))
-        schedule = highest_rank_first(Simulator(split.problem), device)
+        simulator = Simulator(split.problem)
+        schedules = highest_rank_first(simulator, device), in_order_of_depth(simulator, device)
+        schedule = min(schedules, key=lambda each: objective(split.problem, each))
         return split.solution(problem, schedule) if split.plan else Solution.of(problem, schedule)
 
 

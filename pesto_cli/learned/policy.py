@@ -41,6 +41,8 @@ class Policy(ABC):
         the average, and the policy does not learn from it.
     random_share: the share of sampled placements in which a random number of decisions have random
         actions.
+    prior: the probability that a search without weights first gives to the action that is best if
+        all decisions take it; with 0, all actions are equally probable.
     """
 
     is_search: ClassVar[bool] = True
@@ -56,6 +58,7 @@ class Policy(ABC):
     num_kept: int = 0
     with_most_probable: bool = False
     random_share: float = 0.0
+    prior: float = 0.0
 
     def __post_init__(self) -> None:
         wrong = [
@@ -67,10 +70,11 @@ class Policy(ABC):
         ]
         counts = ("units", "num_placements", "num_steps")
         wrong += [f"{name} is 0" for name in counts if not getattr(self, name)]
+        wrong += [f"prior is {self.prior}"] if 1 <= self.prior < math.inf else []
         if wrong:
             raise ValueError(
                 f"{', '.join(wrong)}; finite numbers of 0 or more were expected, whole numbers for "
-                f"sizes and counts, and 1 or more for {', '.join(counts)}"
+                f"sizes and counts, 1 or more for {', '.join(counts)}, and less than 1 for prior"
             )
 
     @property

@@ -25,6 +25,7 @@ from pesto_cli.strategies.data_parallel import (
     VariableLayout,
     batch_plan,
     decisions_on_variables,
+    hosts_of,
     input_extents,
 )
 from pesto_cli.strategies.devices import accelerators, differ, speeds
@@ -33,6 +34,9 @@ from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
 # Split problems that are kept, because a policy that has learned often samples the same plan.
 NUM_KEPT = 8
+
+# The ways with copies of variables: the second and the fourth.
+ALL_REDUCE = frozenset({1, 3})
 
 Ways = Sequence[Mapping[int, Decision]]
 
@@ -87,7 +91,15 @@ class Replication:
         decided = dict(fitting(self.problem.graph, self.specs, {**decided, **self.chosen}))
         if not decided:
             return _whole(self.problem)
-        return rewritten(self.problem, Plan(choices_of(self.problem.graph, decided)))
+        reduces = not ALL_REDUCE.isdisjoint(way)
+        plan = Plan(choices_of(self.problem.graph, decided), self._hosts if reduces else ())
+        return rewritten(self.problem, plan)
+
+    @cached_property
+    def _hosts(self) -> tuple[int, ...]:
+        """The host of each part, if sums can be added on each host first."""
+        hosts = hosts_of(self.problem, accelerators(self.problem))
+        return hosts if 1 < len(set(hosts)) < len(hosts) else ()
 
 
 def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int, Decision]) -> Ways:

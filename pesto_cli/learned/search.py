@@ -1,7 +1,7 @@
 """A policy as a strategy: train on one problem within the limits, and return the best sample."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -91,6 +91,9 @@ def _learned(
     trainer = Trainer(policy, state.network, limits.seed)
     incumbent.begin("most probable")
     yield "most probable", environment.solution(trainer.most_probable(state, environment))
+    if policy.prior and policy.weights is None:
+        incumbent.begin("one action")
+        environment = yield from _with_prior(policy, environment, is_over)
     incumbent.begin("learning")
     most = num_iterations(policy, environment.num_decisions, limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
@@ -99,6 +102,25 @@ def _learned(
         context.on_reward(state.curve[-1])
         for solution in solutions:
             yield "sample", solution
+
+
+def _with_prior(
+    policy: Policy, environment: Environment, is_over: Callable[[], bool]
+) -> Generator[tuple[str, Solution], None, Environment]:
+    """Yield the placements with one action for all decisions.
+
+    Returns the environment that prefers the action of the best of them.
+    """
+    cost_us = dict[int, float]()
+    for actions in environment.uniform():
+        if is_over():
+            break
+        solution = environment.solution(actions)
+        cost_us[int(actions[0])] = float(policy.costs_us([solution])[0])
+        yield "one action", solution
+    if not cost_us:
+        return environment
+    return environment.preferring(min(cost_us, key=lambda each: cost_us[each]), policy.prior)
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:

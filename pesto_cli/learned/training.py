@@ -105,7 +105,7 @@ class Trainer:
         """
         trials = state.trials.get(graph, Trials())
         may_be_uniform = self.policy.num_kept > 0 and not trials.count
-        uniform = _uniform(environment) if may_be_uniform else np.empty((0, 0), dtype=np.int64)
+        uniform = environment.uniform() if may_be_uniform else np.empty((0, 0), dtype=np.int64)
         is_first = len(uniform) > 0
         chosen = uniform if is_first else self.drawn(state, environment)
         solutions = environment.solutions(chosen, pool)
@@ -249,9 +249,3 @@ def _actions(
     chosen = sample(state.weights, environment.inputs, noise.astype(np.float32))
     placements: IntArray = np.array(chosen, dtype=np.int64).T
     return placements
-
-
-def _uniform(environment: Environment) -> IntArray:
-    """Return the placements with the same action for all decisions, if it is allowed everywhere."""
-    allowed = (environment.inputs[-1] == 0).all(axis=0)
-    return np.repeat(np.flatnonzero(allowed)[:, None], environment.num_decisions, axis=1)
