@@ -222,11 +222,14 @@ class OpGraph:
     @cached_property
     def heights(self) -> IntArray:
         """`[num_ops]`: number of ops on the longest path from a root to the op, itself included."""
-        height = np.ones(self.num_ops, dtype=np.int64)
-        for op in self.topological_order:
-            heads = self.successors[op]
-            height[heads] = np.maximum(height[heads], height[op] + 1)
-        return height
+        offsets, heads = self.successors.offsets.tolist(), self.successors.indices.tolist()
+        height = [1] * self.num_ops
+        for op in self.topological_order.tolist():
+            above = height[op] + 1
+            for head in heads[offsets[op] : offsets[op + 1]]:
+                if height[head] < above:
+                    height[head] = above
+        return np.array(height, dtype=np.int64)
 
     @cached_property
     def op_tensors(self) -> IntArray:

@@ -8,6 +8,9 @@ device (an all-reduce). Departures from the paper:
 - A device has one part, where HeteroG gives a fast one several equal replicas.
 - The devices of the owners are dealt by bytes. HeteroG takes for each the one that minimises the
   time of its aggregation.
+- If a group has copies of its variables, all sums of the plan are added on each host first. HeteroG
+  chooses between a ring and a hierarchical all-reduce for each variable.
+- The order of upward ranks is compared with that by depth, as in the baselines here.
 - A way to replicate that cannot be used, such as without prices of parts, is no action.
 """
 
