@@ -52,7 +52,7 @@ def short(problem: Problem) -> Problem:
 
 
 def with_short_ops(problem: Problem) -> Problem:
-    """Return a problem in which a half of an op and a quarter of it take half of its time."""
+    """Return a problem in which half of an op takes half its time, and a quarter as long."""
     parts = prices_of(problem)
     halves = {
         key: replace(each, ratio=np.full_like(each.ratio, 0.5)) for key, each in parts.times.items()

@@ -183,8 +183,8 @@ class Parts:
     def least_ratios(self, share: float) -> FloatArray:
         """Return the time of a part with a share of each op, divided by that of the whole op.
 
-        The fastest way to split the op counts; see `least`. A share that is smaller than all that
-        are priced takes as long as the smallest of these.
+        The ratio is that of the fastest way to split the op; see `least`. A share below all priced
+        shares has the ratio of the smallest priced share.
         """
         return self.least(lambda shares, ratios: float(np.interp(share, shares, ratios)))
 

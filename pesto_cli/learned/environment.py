@@ -45,7 +45,10 @@ class Environment(ABC):
         return allowed
 
     def uniform(self) -> IntArray:
-        """Return the rows with the same action for all decisions, if all may take it."""
+        """Return the placements with one action for all decisions, `[num_rows, num_decisions]`.
+
+        There is a row for each action that all decisions may take.
+        """
         actions = np.flatnonzero(self.allowed.all(axis=0))
         return np.repeat(actions[:, None], self.num_decisions, axis=1)
 

@@ -43,7 +43,10 @@ class Network(ABC):
 
     @abstractmethod
     def shapes(self, num_features: int, num_devices: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the name and the shape of each array of weights; `output` is the last layer."""
+        """Yield the name and the shape of each array of weights.
+
+        The name of an array that gives logits is `output`, or ends in `/output`.
+        """
 
     @abstractmethod
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
@@ -60,13 +63,14 @@ class Network(ABC):
         """
 
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
-        """Draw weights: uniform with a variance of 1 / inputs; biases and the output are zero.
+        """Draw weights: uniform with a variance of 1 / inputs; biases and output layers are zero.
 
         So each allowed action is equally probable in the beginning.
         """
         rng, weights = np.random.default_rng(seed), dict[str, Array]()
         for name, shape in self.shapes(num_features, num_devices):
-            limit = 0.0 if len(shape) == 1 or name == "output" else np.sqrt(3 / shape[0])
+            is_zero = len(shape) == 1 or name.rpartition("/")[2] == "output"
+            limit = 0.0 if is_zero else np.sqrt(3 / shape[0])
             weights[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
         return weights
 

@@ -109,7 +109,7 @@ def _with_prior(
 ) -> Generator[tuple[str, Solution], None, Environment]:
     """Yield the placements with one action for all decisions.
 
-    Returns the environment that prefers the action of the best of them.
+    Return the environment in which the policy prefers the action of the best placement.
     """
     cost_us = dict[int, float]()
     for actions in environment.uniform():
@@ -120,7 +120,7 @@ def _with_prior(
         yield "one action", solution
     if not cost_us:
         return environment
-    return environment.preferring(min(cost_us, key=lambda each: cost_us[each]), policy.prior)
+    return environment.preferring(min(cost_us, key=cost_us.__getitem__), policy.prior)
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:

@@ -67,7 +67,6 @@ class SequenceNetwork(Network):
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
         """Draw weights; forget gates are open."""
         weights, units = super().initial_weights(num_features, num_devices, seed), self.units
-        weights["features/output"][:] = 0.0
         for value in weights.values():
             if value.shape == (4 * units,):
                 value[FORGET_GATE * units : (FORGET_GATE + 1) * units] = 1.0

@@ -83,8 +83,8 @@ class Row:
 def best_so_far(record: Record) -> list[CurvePoint]:
     """Return the curve of a run.
 
-    That of a policy that was trained before begins with its most probable plan, if it fits. From
-    scratch, all plans are equally probable.
+    If the policy was trained before, the curve begins with its most probable plan, if that fits.
+    From scratch, only sampled plans count.
     """
     learning = record.learning
     if learning is None:
@@ -120,8 +120,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         "of all other families for the time limit each (*trained before*), and then learns on this "
         "graph for the time limit: its best step, and when it was as good as from scratch; a dash "
         "if it was not. *ratio*: of these two times. After 0 placements is the most probable plan, "
-        "before the policy learns on this graph. From scratch, all plans are equally probable, so "
-        "only sampled ones count. A plan that does not fit into memory does not count as good.\n\n"
+        "before the policy learns on this graph. From scratch, only sampled plans count. A plan "
+        "that does not fit into memory does not count as good.\n\n"
         f"{markdown_table(columns, [_line(row) for row in rows])}\n\nThe paper's figures, for 8 "
         f"GPUs: {published('heterog_gnn')['source']}."
     )

@@ -39,9 +39,9 @@ from pesto_cli.strategies.split_search.whole import SEARCH_BEFORE, Placer
 
 # The search for the first placement takes this time for each op.
 PLACE_US = 300.0
-# A size of groups is tried if its estimated step is shorter than GAIN times the estimate with one
-# part for each device, and shorter than WORST times the shortest estimate. GAIN is below 1, because
-# the step with one part for each device is closer to its estimate.
+# Each number of devices in a group has an estimate of the step time. The search tries it if this is
+# below GAIN times the estimate of one part for each device, and below WORST times the least
+# estimate. GAIN is below 1, because one part for each device comes closer to its estimate.
 GAIN, WORST = 0.95, 1.2
 
 
@@ -173,8 +173,7 @@ def _are_alike(problem: Problem, groups: Sequence[Sequence[int]]) -> bool:
 def _least_us(problem: Problem, width: int) -> float:
     """Return the least time of a step in which each group of `width` accelerators has a part.
 
-    This is the longest path, or the work of each accelerator if that is longer. Transfers are
-    ignored.
+    It is the larger of the longest path and the work of one accelerator. Transfers are ignored.
     """
     share = width / len(accelerators(problem))
     time_us = problem.time_us * prices_of(problem).least_ratios(share)
