@@ -9,7 +9,7 @@ from random_problems import random_problem, with_random_links
 from test_simulate import random_problem as training_step
 
 from pesto_cli.bounds import heads_and_tails, lower_bound_us
-from pesto_cli.data.canonical import canonical_order
+from pesto_cli.bounds.canonical import canonical_order
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel
 from pesto_cli.data.problem import Problem

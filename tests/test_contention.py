@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pesto_cli import api
+from pesto_cli.bounds.canonical import canonical_order
 from pesto_cli.coarsen import coarsen
-from pesto_cli.data.canonical import canonical_order
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.presets import PRESETS

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto_cli.data.canonical import RESOLUTION
+from pesto_cli.bounds.canonical import RESOLUTION
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.kernels import kernel, step
 

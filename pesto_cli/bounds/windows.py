@@ -35,10 +35,10 @@ from itertools import permutations
 
 import numpy as np
 
+from pesto_cli.bounds.canonical import RESOLUTION, canonical_order, canonical_place, rounded
 from pesto_cli.bounds.chains import heads, tails
 from pesto_cli.bounds.load import device_shares, shared_work_us
 from pesto_cli.bounds.sweep import EdgeRows, OpTimes, sweep
-from pesto_cli.data.canonical import RESOLUTION, canonical_order, canonical_place, rounded
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 

@@ -64,12 +64,12 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
     parts = prices_of(problem)
     specs = parts.op_specs
     expansion = expand(problem.graph, specs, plan, parts.targets)
-    ops, kept = expansion.ops, expansion.kept
+    ops, kept = expansion.ops, np.array(expansion.kept, dtype=np.int64)
     columns = (ops.origin, ops.part, ops.host, ops.for_part, ops.serves)
     origin, part, host, for_part, serves = (
-        np.array([column[op] for op in kept], dtype=np.int64) for column in columns
+        np.array(column, dtype=np.int64)[kept] for column in columns
     )
-    is_priced = np.array([ops.is_priced[op] for op in expansion.kept], dtype=np.bool_)
+    is_priced = np.array(ops.is_priced, dtype=np.bool_)[kept]
     new = expanded(problem, expansion)
     return Rewritten(new, plan, origin, part, host, for_part, serves, is_priced)
 
@@ -82,10 +82,8 @@ def expanded(problem: Problem, expansion: Expansion) -> Problem:
         InfeasibleError: an added op can run on no device.
     """
     parts, ops = prices_of(problem), expansion.ops
-    origin, serves = (
-        np.array([column[op] for op in expansion.kept], dtype=np.int64)
-        for column in (ops.origin, ops.serves)
-    )
+    kept = np.array(expansion.kept, dtype=np.int64)
+    origin, serves = (np.array(column, dtype=np.int64)[kept] for column in (ops.origin, ops.serves))
     return replace(
         problem,
         graph=split_op_graph(problem.graph, parts, expansion),

@@ -106,7 +106,9 @@ class _Propagation:
         self._local = local
         self._weights, self._num_parts = weights, len(weights)
         self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
-        self._bytes = graph.tensor_bytes.tolist()
+        self._bytes: list[int] = graph.tensor_bytes.tolist()
+        self._work_us: list[float] = prices.work_us.tolist()
+        self._is_update: list[bool] = (graph.labels.phase == Phase.UPDATE).tolist()
         self._first = graph.op_tensors.tolist()
         self._seeded = {
             tensor: Arrival(Split(axis), shares_of(_extent(graph, tensor, axis), weights))
@@ -158,8 +160,7 @@ class _Propagation:
         if spec is None:
             return
         num_bytes = [None if tensor is None else self._bytes[tensor] for tensor in self._row(op)]
-        is_update = self._graph.labels.phase[op] == Phase.UPDATE
-        key = spec, *arrivals, *num_bytes, float(self._prices.work_us[op]), is_update
+        key = spec, *arrivals, *num_bytes, self._work_us[op], self._is_update[op]
         if key not in self._cheapest:
             self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
         way = self._cheapest[key]
@@ -205,7 +206,7 @@ class _Propagation:
         arrivals: Sequence[Arrival],
     ) -> float:
         """Return the time of an op on the device with most of it, and of its conversions."""
-        work_us = float(self._prices.work_us[op])
+        work_us = self._work_us[op]
         if way is None:
             return work_us + sum(
                 self._conversion_us(op, tensor, arrival, ARRIVES_WHOLE)
@@ -239,7 +240,7 @@ class _Propagation:
         times = 1 if arrival is ARRIVES_WHOLE else self._num_parts
         messages = times
         is_scattered = isinstance(arrival.layout, Partial) and isinstance(wanted.layout, Split)
-        if is_scattered and self._graph.labels.phase[op] == Phase.UPDATE:
+        if is_scattered and self._is_update[op]:
             messages = times**2  # a reduce-scatter: each device sends to each other one
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 
-from pesto_cli.data.canonical import rounded
+from pesto_cli.bounds.canonical import rounded
 from pesto_cli.data.graph import BoolArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pesto_cli.data.canonical import RESOLUTION, rounded
+from pesto_cli.bounds.canonical import RESOLUTION, rounded
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, rounding_us

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pesto_cli.data.canonical import rounded
+from pesto_cli.bounds.canonical import rounded
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.bounds.canonical import rounded
 from pesto_cli.bounds.chains import longest_before
-from pesto_cli.data.canonical import rounded
 from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Path, Phase
 

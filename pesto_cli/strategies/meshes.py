@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto_cli.data.canonical import rounded
+from pesto_cli.bounds.canonical import rounded
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem

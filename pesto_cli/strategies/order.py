@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pesto_cli.data.canonical import canonical_place, rounded
+from pesto_cli.bounds.canonical import canonical_place, rounded
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule

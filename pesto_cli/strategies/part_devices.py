@@ -23,7 +23,7 @@ from itertools import chain
 
 import numpy as np
 
-from pesto_cli.data.canonical import rounded
+from pesto_cli.bounds.canonical import rounded
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.specs import CUTS
 from pesto_cli.sharding.added_ops import FORWARDING

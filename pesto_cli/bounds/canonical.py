@@ -7,8 +7,7 @@ direction along all edges, because the graph has no cycles. Ops of one colour ar
 images of each other under an automorphism; then their order does not matter.
 """
 
-from itertools import groupby
-from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pesto_cli.data.graph import FloatArray, IntArray, OpGraph
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
+from pesto_cli.kernels import kernel
 
 # Times that differ by less than this share of the largest time are equal. Sums of doubles in
 # another order differ by rounding, and so do products with another unit of time.
@@ -24,11 +24,8 @@ RESOLUTION = 1e-10
 # Rounds of colour refinement: with two, neighbours of neighbours count.
 NUM_ROUNDS = 2
 
-# If the levels have fewer edges than this on average, a loop over ops is faster than numpy.
-FEW_EDGES = 20
-
-STEP, BITS = 0x9E3779B97F4A7C15, 2**64 - 1
-FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+STEP = np.uint64(0x9E3779B97F4A7C15)
+FIRST_FACTOR, SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 Colours = NDArray[np.uint64]  # `[num_ops]`
 
@@ -94,7 +91,7 @@ def _refined(graph: OpGraph, own: Colours) -> Colours:
     own = _mixed(own + in_group[graph.colocation_group])
     down = _swept(own, before, after, kind, graph.heights)
     up = _swept(own, after, before, kind, -graph.heights)
-    colour = _mixed(down + _mixed(up))
+    colour: Colours = _mixed(down + _mixed(up))
     for _ in range(NUM_ROUNDS):
         ahead, behind = np.zeros_like(colour), np.zeros_like(colour)
         np.add.at(ahead, after, _mixed(colour[before] + kind))
@@ -107,43 +104,31 @@ def _swept(
     own: Colours, tails: IntArray, heads: IntArray, kind: Colours, level: IntArray
 ) -> Colours:
     """Return colours that include all ops from which an op is reachable, in order of `level`."""
-    colour, reached = _mixed(own), np.zeros(len(own), dtype=np.uint64)
-    order = np.argsort(level[heads], kind="stable")
-    levels = level[heads[order]]
-    starts = np.flatnonzero(np.diff(levels, prepend=levels[:1] - 1))
-    if len(order) < FEW_EDGES * len(starts):
-        return _swept_by_op(own, tails, heads, kind, level)
-    for rows in np.split(order, starts[1:]):
-        head = heads[rows]
-        np.add.at(reached, head, _mixed(colour[tails[rows]] + kind[rows]))
-        colour[head] = _mixed(own[head] + _mixed(reached[head]))
+    order = np.lexsort((heads, level[heads]))
+    colour: Colours = _mixed(own)
+    _sweep(colour, own, tails[order], heads[order], kind[order])
     return colour
 
 
-def _swept_by_op(
-    own: Colours, tails: IntArray, heads: IntArray, kind: Colours, level: IntArray
-) -> Colours:
-    """Return the same as `_swept`, computed one op after the other."""
-    order = np.lexsort((heads, level[heads]))
-    rows = zip(tails[order].tolist(), heads[order].tolist(), kind[order].tolist(), strict=True)
-    colour, alone = _mixed(own).tolist(), own.tolist()
-    for head, inputs in groupby(rows, key=itemgetter(1)):
-        reached = sum(_mixed_one(colour[tail] + label) for tail, _, label in inputs)
-        colour[head] = _mixed_one(alone[head] + _mixed_one(reached))
-    return np.array(colour, dtype=np.uint64)
+@kernel
+def _sweep(colour: Colours, own: Colours, tails: IntArray, heads: IntArray, kind: Colours) -> None:
+    """Set the colours of heads; edges of one head are adjacent, and after those of its tails."""
+    edge = 0
+    while edge < len(heads):
+        head, reached = heads[edge], np.uint64(0)
+        while edge < len(heads) and heads[edge] == head:
+            reached += _mixed(colour[tails[edge]] + kind[edge])
+            edge += 1
+        colour[head] = _mixed(own[head] + _mixed(reached))
 
 
-def _mixed_one(value: int) -> int:
-    """Return `_mixed` of one number, modulo 2^64."""
-    mixed = (value + STEP) & BITS
-    mixed = ((mixed ^ (mixed >> 30)) * FIRST_FACTOR) & BITS
-    mixed = ((mixed ^ (mixed >> 27)) * SECOND_FACTOR) & BITS
-    return mixed ^ (mixed >> 31)
+@kernel
+def _mixed(value: Any) -> Any:
+    """Scramble all bits of a colour, or of an array of colours.
 
-
-def _mixed(value: Colours) -> Colours:
-    """Scramble all bits (Steele, Lea and Flood, "Fast splittable pseudorandom numbers", 2014)."""
-    mixed = value + np.uint64(STEP)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST_FACTOR)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND_FACTOR)
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014, `mix64`.
+    """
+    mixed = value + STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST_FACTOR
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND_FACTOR
     return mixed ^ (mixed >> np.uint64(31))
