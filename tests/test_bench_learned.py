@@ -8,7 +8,7 @@ import pytest
 from conftest import Pesto, on_gpus
 from test_learned import towers
 
-from pesto_cli.bench import PAPERS
+from pesto_cli.bench import PAPERS, rivals
 from pesto_cli.bench.experiment import ExperimentRequest
 from pesto_cli.bench.heterog.rows import EIGHT
 from pesto_cli.bench.heterog_gnn import fine_tuning, unseen
@@ -192,7 +192,7 @@ def test_reports_of_unseen_graphs_show_zero_shot_plans(models: list[BenchModel])
 def test_tables_and_charts_of_spotlight_have_all_rivals(
     pesto: Pesto, tmp_path: Path, models: list[BenchModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "NUM_SEEDS", 1)
+    monkeypatch.setattr(rivals, "NUM_SEEDS", 1)
     cifar = tmp_path / "CIFAR-a.profile.json"
     models[0].path.rename(cifar)
     folder = tmp_path / "results"

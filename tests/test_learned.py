@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,12 +28,13 @@ from two_cpus import two_cpus
 from pesto_cli import api
 from pesto_cli.api import training as api_training
 from pesto_cli.cli import training as cli_training
-from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.graph import IntArray, OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Machine
 from pesto_cli.data.presets import PRESETS
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import RewardPoint
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import CommFit, Profile, write_profile
@@ -756,6 +758,23 @@ def test_trained_weights_place_at_once_and_others_are_refused(name: str, tmp_pat
     assert (result.makespan_us, stages[-1]) == (400.0, "most probable")
     with pytest.raises(BadInputError, match=f"{path}: .* for 3 devices, and the machine has 2"):
         run(random_problem(1, 8, num_devices=2), name, context, weights=path)
+
+
+@pytest.mark.parametrize("time_limit_s", [13, 16])
+def test_an_iteration_begins_only_if_it_can_end_in_time(
+    time_limit_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated, solution = list[IntArray](), Placements.solution
+
+    def simulate(self: Placements, chosen: IntArray) -> Solution:
+        simulated.append(chosen)
+        return solution(self, chosen)
+
+    monkeypatch.setattr(Placements, "solution", simulate)
+    monkeypatch.setattr(time, "monotonic", lambda: len(simulated))  # each takes a second
+    Spotlight()(towers(num_layers=20), Context(Limits(time_limit_s=time_limit_s)))
+    # The most probable placement, and then five placements in each iteration.
+    assert len(simulated) == 1 + (time_limit_s - 1) // 5 * 5
 
 
 def test_a_warm_start_is_never_made_worse() -> None:

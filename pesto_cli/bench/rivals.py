@@ -1,7 +1,7 @@
 """The best of several rivals on one model and machine, and pesto beside them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pesto_cli.bench.contenders import PESTO, WITHOUT_SPLITS
 from pesto_cli.bench.experiment import ms_or_oom
@@ -12,6 +12,8 @@ from pesto_cli.bench.runs import Effort, Job, Records
 
 DATA_PARALLEL = ("ev-ps", "ev-ar", "horovod")
 """Data parallelism with equal parts: parameter servers, an all-reduce of plain ops, and rings."""
+NUM_SEEDS = 3
+"""How many seeds a policy learns with."""
 # Strategies whose decisions the tables of FastT and HeteroG show.
 DECIDING = (PESTO, "os-dpos", WITHOUT_SPLITS)
 
@@ -53,6 +55,12 @@ class Runs:
 def runs_of(jobs: Iterable[Job], records: Records) -> Runs:
     """Return the records of the jobs of one model and machine."""
     return Runs({job.contender: records[job] for job in jobs})
+
+
+def with_seeds(job: Job) -> tuple[Job, ...]:
+    """Return the runs of a policy with several seeds; `job` has the first one."""
+    seeds = range(job.effort.seed, job.effort.seed + NUM_SEEDS)
+    return tuple(replace(job, effort=replace(job.effort, seed=seed)) for seed in seeds)
 
 
 def median(records: Iterable[Record]) -> Record:

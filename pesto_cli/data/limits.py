@@ -49,15 +49,16 @@ class Limits:
                     f"{name} is {value!r}; {words} of {least} or more was expected."
                 )
 
-    def begin(self) -> Callable[[], bool]:
+    def begin(self) -> Callable[..., bool]:
         """Start the clock; return a function that says whether the search has to end.
 
-        In deterministic mode the function returns True only after a request to stop.
+        The function takes the seconds of the next step, 0 by default: there must be time for it. In
+        deterministic mode it returns True only after a request to stop.
         """
         began = time.monotonic()
 
-        def is_over() -> bool:
-            spent_s = 0.0 if self.deterministic else time.monotonic() - began
+        def is_over(next_s: float = 0.0) -> bool:
+            spent_s = 0.0 if self.deterministic else time.monotonic() - began + next_s
             return self.stop.is_set() or spent_s > self.time_limit_s
 
         return is_over

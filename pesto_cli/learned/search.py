@@ -1,6 +1,7 @@
 """A policy as a strategy: train on one problem within the limits, and return the best sample."""
 
 import math
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -81,7 +82,7 @@ def _learned(
     environment: Environment,
     context: Context,
     incumbent: Incumbent,
-    is_over: Callable[[], bool],
+    is_over: Callable[..., bool],
 ) -> Iterator[tuple[str, Solution]]:
     """Yield the most probable placement, and then all that are sampled while the policy learns."""
     limits = context.limits
@@ -90,15 +91,21 @@ def _learned(
         return
     trainer = Trainer(policy, state.network, limits.seed)
     incumbent.begin("most probable")
-    yield "most probable", environment.solution(trainer.most_probable(state, environment))
+    actions, began_s = trainer.most_probable(state, environment), time.monotonic()
+    solution = environment.solution(actions)
+    # The least time of an iteration. The first one takes longer, as TensorFlow compiles functions.
+    least_s = (time.monotonic() - began_s) * policy.num_placements / limits.workers
+    yield "most probable", solution
     if policy.prior and policy.weights is None:
         incumbent.begin("one action")
         environment = yield from _with_prior(policy, environment, is_over)
     incumbent.begin("learning")
     most = num_iterations(policy, environment.num_decisions, limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
-    while not is_over() and (step := next(steps, None)) is not None:
-        state, solutions = step
+    began_s = time.monotonic()
+    while not is_over(least_s) and (step := next(steps, None)) is not None:
+        (state, solutions), ended_s = step, time.monotonic()
+        least_s, began_s = min(least_s, ended_s - began_s), ended_s
         context.on_reward(state.curve[-1])
         for solution in solutions:
             yield "sample", solution

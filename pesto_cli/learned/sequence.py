@@ -80,15 +80,14 @@ class SequenceNetwork(Network):
         last = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
         outputs, _ = _decoded(weights, last, encoded, _for_each(states, chosen.shape[1]))
         num_used = tf.cumsum(tf.one_hot(chosen, num_devices), exclusive=True)
-        own = features @ weights["features/output"] + allowed
-        added = own[:, None] + _out_of_order(num_used, used_before)
+        added = _own(weights, features, allowed)[:, None] + _out_of_order(num_used, used_before)
         return _distributions(weights, outputs, encoded, added)
 
     def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
         """Return placements that are drawn from the policy, `[T, B]`."""
         tf, (features, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
-        own = features @ weights["features/output"] + allowed
+        own = _own(weights, features, allowed)
         num_super_ops, num_placements, num_devices = noise.shape
 
         def place_next(n: Any, last: Any, num_used: Any, states: Any, chosen: Any) -> Any:
@@ -143,6 +142,11 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
         inputs = ran.h
         last.append((ran.cs[-1], ran.h[-1]))
     return inputs, tuple(last)
+
+
+def _own(weights: Any, features: Any, allowed: Any) -> Any:
+    """Return what the super-ops' own features and allowed devices add to the logits, `[T, D]`."""
+    return features @ weights["features/output"] + allowed
 
 
 def _out_of_order(num_used: Any, used_before: Any) -> Any:

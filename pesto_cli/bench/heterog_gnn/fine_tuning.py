@@ -17,7 +17,7 @@ from pesto_cli.bench.experiment import (
 from pesto_cli.bench.heterog_gnn.runs import MODELS, pairs, title
 from pesto_cli.bench.published import family, published
 from pesto_cli.bench.record import CurvePoint, Record
-from pesto_cli.bench.rivals import median
+from pesto_cli.bench.rivals import NUM_SEEDS, median
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.data.result import optimal_up_to_us
 from pesto_cli.report.markdown import markdown_table
@@ -115,13 +115,13 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
     columns += ["after placements", "fine-tuned, ms", "as good after s", "after placements"]
     columns += ["ratio", "paper: from scratch, min", "fine-tuned", "ratio"]
     text = (
-        "The policy learns from scratch on a graph for the time limit, with three seeds: the best "
-        "step of the median run, and when it was found. *fine-tuned*: it has learned on the graphs "
-        "of all other families for the time limit each (*trained before*), and then learns on this "
-        "graph for the time limit: its best step, and when it was as good as from scratch; a dash "
-        "if it was not. *ratio*: of these two times. After 0 placements is the most probable plan, "
-        "before the policy learns on this graph. From scratch, only sampled plans count. A plan "
-        "that does not fit into memory does not count as good.\n\n"
+        f"The policy learns from scratch on a graph for the time limit, with {NUM_SEEDS} seeds: "
+        "the best step of the median run, and when it was found. *fine-tuned*: it has learned on "
+        "the graphs of all other families for the time limit each (*trained before*), and then "
+        "learns on this graph for the time limit: its best step, and when it was as good as from "
+        "scratch; a dash if it was not. *ratio*: of these two times. After 0 placements is the "
+        "most probable plan, before the policy learns on this graph. From scratch, only sampled "
+        "plans count. A plan that does not fit into memory does not count as good.\n\n"
         f"{markdown_table(columns, [_line(row) for row in rows])}\n\nThe paper's figures, for 8 "
         f"GPUs: {published('heterog_gnn')['source']}."
     )

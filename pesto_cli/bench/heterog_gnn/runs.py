@@ -8,7 +8,7 @@ from pesto_cli.bench.experiment import ExperimentRequest
 from pesto_cli.bench.heterog.rows import EIGHT, Row
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import family
-from pesto_cli.bench.rivals import jobs_of
+from pesto_cli.bench.rivals import jobs_of, with_seeds
 from pesto_cli.bench.runs import Effort, Job
 
 POLICY = "heterog"
@@ -17,7 +17,6 @@ ROWS = {row.model: row for row in EIGHT.rows if row.best_baseline_s is not None}
 # different families.
 MODELS = tuple(ROWS)
 NUM_GPUS = EIGHT.num_gpus
-NUM_SEEDS = 3
 
 
 def title(model: BenchModel) -> str:
@@ -39,8 +38,7 @@ def run_of(model: BenchModel, name: str, effort: Effort) -> Job:
 
 def from_scratch(model: BenchModel, effort: Effort) -> tuple[Job, ...]:
     """Return the runs of the policy that learns on this graph alone, with several seeds."""
-    seeds = range(effort.seed, effort.seed + NUM_SEEDS)
-    return tuple(run_of(model, POLICY, replace(effort, seed=seed)) for seed in seeds)
+    return with_seeds(run_of(model, POLICY, effort))
 
 
 def fine_tuned(model: BenchModel, request: ExperimentRequest) -> Job | None:

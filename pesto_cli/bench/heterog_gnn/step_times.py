@@ -17,7 +17,7 @@ from pesto_cli.bench.heterog.step_times import FOUR_BASELINES
 from pesto_cli.bench.heterog_gnn.runs import MODELS, POLICY, from_scratch, row_of, run_of, title
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import published
-from pesto_cli.bench.rivals import Runs, median, runs_of
+from pesto_cli.bench.rivals import NUM_SEEDS, Runs, median, runs_of
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
@@ -47,9 +47,9 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
     won = [gain > 0 for runs in found.values() if (gain := _gain(runs, POLICY)) is not None]
     text = (
         "Step times in ms. `heterog` learns from scratch on each graph for the time limit (the "
-        "median of three seeds), and `pesto` searches for the same time. *less than the best of "
-        "the four*: by how much the step is shorter than that of the best baseline that fits into "
-        "memory.\n\n"
+        f"median of {NUM_SEEDS} seeds), and `pesto` searches for the same time. *less than the "
+        "best of the four*: by how much the step is shorter than that of the best baseline that "
+        "fits into memory.\n\n"
         f"{markdown_table(columns, [_line(*each) for each in found.items()])}\n\n`heterog` is "
         f"below its four baselines on {sum(won)} of {len(won)} models; in the paper on all.\n\n"
         f"The paper's figures: {published(EIGHT.key)['source']}."

@@ -1,20 +1,19 @@
 """The runs of Spotlight's evaluation: models, machines, rivals, and policies with several seeds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pesto_cli.bench.contenders import PESTO
 from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.record import Record
-from pesto_cli.bench.rivals import median
+from pesto_cli.bench.rivals import median, with_seeds
 from pesto_cli.bench.runs import Effort, Job, Records
 
 SERVER = "k80x4-pcie"
 SPOTLIGHT, GRL, TOWERS = "spotlight", "grl", "ev-ps"
 RIVALS = ("single", "expert", "metis")
 POLICIES = (GRL, SPOTLIGHT)
-NUM_SEEDS = 3
 # The paper's RNNLM has four LSTM layers, and its NMT eight layers in all. Mirhoseini et al. (ICML
 # '17), its rival, place an Inception-v3.
 MODELS = ("RNNLM-4-2048", "NMT-4-1024", "Inception-v3", "CIFAR-10")
@@ -66,19 +65,16 @@ def jobs_of(
     Ops stay whole, except in the towers: each is a replica of the model on one GPU.
     """
     for name in names:
-        seeds = range(NUM_SEEDS) if name in POLICIES else range(1)
-        for number in seeds:
-            yield (
-                name,
-                Job(
-                    model,
-                    name,
-                    machine(num_gpus),
-                    replace(effort, seed=effort.seed + number),
-                    with_timeline=True,
-                    max_parts=None if name == TOWERS else 1,
-                ),
-            )
+        job = Job(
+            model,
+            name,
+            machine(num_gpus),
+            effort,
+            with_timeline=True,
+            max_parts=None if name == TOWERS else 1,
+        )
+        for each in with_seeds(job) if name in POLICIES else (job,):
+            yield name, each
 
 
 def found(jobs: Iterable[tuple[str, Job]], records: Records) -> Found:

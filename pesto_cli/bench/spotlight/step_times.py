@@ -13,12 +13,12 @@ from pesto_cli.bench.experiment import (
     percent,
 )
 from pesto_cli.bench.published import published
+from pesto_cli.bench.rivals import NUM_SEEDS
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.bench.spotlight.runs import (
     GRL,
     MODELS,
     NAMES,
-    NUM_SEEDS,
     SPOTLIGHT,
     Found,
     found,
