@@ -139,8 +139,8 @@ class _Forms:
             # Then data parallelism can be fast. Without parts in proportion, it is also on a mesh.
             on_one = [way for way in self.grouped if way.meshes[0].num_micro_batches == 1][:1]
             return (
-                *self.proportional[:1],
                 *self.buckets[:1],
+                *self.proportional[:1],
                 *on_one,
                 *self.intra_op[:1],
                 *self.proportional[1:],
