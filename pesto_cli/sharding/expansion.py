@@ -173,10 +173,13 @@ class _Expander:
         pieces = dict[int, Sequence[Ref]]()
         for each in program.ops:
             name, inputs = self._name(op, each), list[Ref | None]()
+            constants = dict[int, Ref | None]()  # slots with the same object share it
             for slot, source in enumerate(each.inputs):
                 if source is None:
                     value = each.spec.inputs[slot]
-                    inputs.append(self._constant(op, f"{name}.const_{slot}", value))
+                    if id(value) not in constants:
+                        constants[id(value)] = self._constant(op, f"{name}.const_{slot}", value)
+                    inputs.append(constants[id(value)])
                 elif isinstance(source, FromOp):
                     inputs.append((new_ops[source.op], source.output))
                 elif each.part is None:

@@ -59,7 +59,7 @@ class Prices:
 
     @property
     def latency_bytes(self) -> float:
-        """The bytes of which the transfer takes as long as the latency."""
+        """How many bytes a link sends in the time of its latency."""
         return self.latency_us / self.us_per_byte if self.us_per_byte else math.inf
 
 
