@@ -93,8 +93,9 @@ def _learned(
     incumbent.begin("most probable")
     actions, began_s = trainer.most_probable(state, environment), time.monotonic()
     solution = environment.solution(actions)
-    # The least time of an iteration. The first one takes longer, as TensorFlow compiles functions.
-    least_s = (time.monotonic() - began_s) * policy.num_placements / limits.workers
+    # The least time of an iteration. Some environments evaluate one placement after the other. The
+    # first iteration takes longer, as TensorFlow compiles functions.
+    least_s = (time.monotonic() - began_s) * policy.num_placements
     yield "most probable", solution
     if policy.prior and policy.weights is None:
         incumbent.begin("one action")
