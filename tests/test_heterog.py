@@ -278,8 +278,8 @@ def test_the_first_placements_have_one_action(priced: Profile, tmp_path: Path) -
     assert trials.kept[0].cost_us == trials.best_us
 
 
-def test_a_search_without_weights_begins_near_the_best_plan_with_one_action(
-    priced: Profile,
+def test_a_search_begins_near_the_best_plan_with_one_action(
+    priced: Profile, tmp_path: Path
 ) -> None:
     problem, policy = priced.problem, replace(SMALL, prior=0.9)
     environment = policy.environment(problem)
@@ -303,6 +303,9 @@ def test_a_search_without_weights_begins_near_the_best_plan_with_one_action(
     simulated = [environment.solution(actions).schedule.makespan_us for actions in uniform]
     assert best_us <= min(simulated)
     assert "one action" in stages
+    path = str(tmp_path / "w.npz")
+    write_weights(path, api.train(policy, [priced], num_placements=1))
+    assert run(problem, policy, context, weights=path).makespan_us <= min(simulated)
     stages.clear()
     run(problem, replace(policy, prior=0.0), context)
     assert "one action" not in stages

@@ -41,8 +41,8 @@ class Policy(ABC):
         the average, and the policy does not learn from it.
     random_share: the share of sampled placements in which a random number of decisions have random
         actions.
-    prior: the probability that a search without weights first gives to the action that is best if
-        all decisions take it; with 0, all actions are equally probable.
+    prior: the probability that a search first gives to the action that is best if all decisions
+        take it, if this is better than the most probable placement; 0: such actions are not tried.
     """
 
     is_search: ClassVar[bool] = True

@@ -97,9 +97,9 @@ def _learned(
     # first iteration takes longer, as TensorFlow compiles functions.
     least_s = (time.monotonic() - began_s) * policy.num_placements
     yield "most probable", solution
-    if policy.prior and policy.weights is None:
+    if policy.prior:
         incumbent.begin("one action")
-        environment = yield from _with_prior(policy, environment, is_over)
+        environment = yield from _with_prior(policy, environment, solution, is_over)
     incumbent.begin("learning")
     most = num_iterations(policy, environment.num_decisions, limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
@@ -113,11 +113,15 @@ def _learned(
 
 
 def _with_prior(
-    policy: Policy, environment: Environment, is_over: Callable[[], bool]
+    policy: Policy,
+    environment: Environment,
+    most_probable: Solution,
+    is_over: Callable[..., bool],
 ) -> Generator[tuple[str, Solution], None, Environment]:
     """Yield the placements with one action for all decisions.
 
-    Return the environment in which the policy prefers the action of the best placement.
+    Return the environment in which the policy prefers the action of the best of them, if this is
+    better than the most probable placement.
     """
     cost_us = dict[int, float]()
     for actions in environment.uniform():
@@ -126,9 +130,10 @@ def _with_prior(
         solution = environment.solution(actions)
         cost_us[int(actions[0])] = float(policy.costs_us([solution])[0])
         yield "one action", solution
-    if not cost_us:
+    best = min(cost_us, key=cost_us.__getitem__, default=None)
+    if best is None or cost_us[best] >= policy.costs_us([most_probable])[0]:
         return environment
-    return environment.preferring(min(cost_us, key=cost_us.__getitem__), policy.prior)
+    return environment.preferring(best, policy.prior)
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:
