@@ -15,7 +15,7 @@ from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
-from pesto_cli.data.plan import Choice, Local, Plan
+from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
@@ -85,7 +85,7 @@ def plan_of_step(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = (
     seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
     prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
     plan = propagate(graph, specs, seeds, (1.0,) * 4, prices, fixed).plan
-    plan = with_replicated_updates(plan, graph, specs, 4, prices)
+    plan = with_replicated_updates(plan, graph, specs, 4)
     return replace(plan, hosts=hosts, bucket_bytes=bucket_bytes)
 
 
@@ -184,7 +184,6 @@ def test_rows_of_a_gradient_are_sent_to_each_host_once(
     monkeypatch: pytest.MonkeyPatch, hosts: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(conversions, "LARGE_BYTES", 1)
-    monkeypatch.setattr(Prices, "latency_bytes", 0.0)
     meta = exported(embedded)
     problem = api.profile(meta, "v100x4-nvlink", parts=(2, 4, 8)).problem
     plan = batch_plan(problem, accelerators(problem), variables=VariableLayout.MIRRORED)
@@ -194,29 +193,6 @@ def test_rows_of_a_gradient_are_sent_to_each_host_once(
     hosts_of_several = {host for host in hosts if hosts.count(host) > 1}
     assert len(copies) == sum(4 - hosts.count(host) for host in hosts_of_several)
     check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
-
-
-def normalised(tf: Any) -> list[Any]:
-    """A batch normalisation with a moving average."""
-    tf1 = tf.compat.v1
-    x = tf1.placeholder(tf.float32, [64, 4, 4, 8], name="images")
-    scale, offset, average = (weights(tf, name, [8]) for name in ("scale", "offset", "average"))
-    x, mean, _ = tf1.nn.fused_batch_norm(x, scale, offset)
-    change = tf.subtract(average, mean, name="change")
-    loss = tf.reduce_mean(tf.square(x), name="loss")
-    update = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
-    return [tf.group(update, average.assign_sub(change, read_value=False), name="train"), loss]
-
-
-@pytest.mark.parametrize(("latency_bytes", "alternative"), [(0, "axis 0"), (64, "replicated")])
-def test_each_device_computes_small_changes_of_mirrored_variables(
-    monkeypatch: pytest.MonkeyPatch, latency_bytes: int, alternative: str
-) -> None:
-    monkeypatch.setattr(Prices, "latency_bytes", latency_bytes)
-    problem = api.profile(exported(normalised), "v100x4-nvlink", parts=(2, 4, 8)).problem
-    problem = replace(problem, local=frozenset(Local))
-    plan = batch_plan(problem, accelerators(problem), variables=VariableLayout.MIRRORED)
-    assert plan.choices["change"].alternative == alternative
 
 
 def test_a_plan_is_stored_with_its_buckets(profile: Profile) -> None:

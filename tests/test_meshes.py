@@ -41,7 +41,11 @@ from pesto_cli.strategies.meshes import Mesh, meshes, stages_of_layers
 from pesto_cli.strategies.pesto import BASELINES, Pesto
 from pesto_cli.strategies.run import judged, run
 from pesto_cli.strategies.split_search import ways_in_time
-from pesto_cli.strategies.split_search.forms import every_way, gradients_take_longer_than_ops
+from pesto_cli.strategies.split_search.forms import (
+    BUCKETS_BYTES,
+    every_way,
+    gradients_take_longer_than_ops,
+)
 from pesto_cli.strategies.split_search.ways import AsStrategy, OnMeshes, Way
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
 
@@ -190,16 +194,28 @@ def test_sums_by_host_on_one_host_are_flat(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "by_host"), [(slow_network(100.0), True), (PRESETS["v100x4-nvlink"], False)]
+    ("machine", "expected"),
+    [
+        (
+            slow_network(100.0),
+            DataParallel(
+                proportional=True,
+                by_host=True,
+                variables=VariableLayout.MIRRORED,
+                bucket_bytes=BUCKETS_BYTES[0],
+            ),
+        ),
+        (PRESETS["v100x4-nvlink"], DataParallel(proportional=True, by_host=False)),
+    ],
 )
 def test_unequal_devices_get_parts_by_speed_and_sums_by_host(
-    problem: Problem, machine: Machine, by_host: bool
+    problem: Problem, machine: Machine, expected: DataParallel
 ) -> None:
     *others, last = machine.devices
     unequal = replace(machine, devices=(*others, replace(last, speed=2 * last.speed)))
     first, *_ = every_way(on_machine(problem, unequal))
     assert isinstance(first, AsStrategy)
-    assert first.strategy == DataParallel(proportional=True, by_host=by_host)
+    assert first.strategy == expected
 
 
 @pytest.mark.parametrize("us_per_byte", [1e-5, 1.0])

@@ -27,7 +27,6 @@ from pesto_cli.strategies.data_parallel import (
     decisions_on_variables,
     hosts_of,
     input_extents,
-    propagation_prices,
 )
 from pesto_cli.strategies.devices import accelerators, differ, speeds
 from pesto_cli.strategies.plan_mapping import fitting
@@ -108,9 +107,7 @@ def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int,
     even = decisions(batch_plan(problem, devices), graph, specs)
     copies = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
     plan = Plan(choices_of(graph, {**even, **copies}))
-    prices = propagation_prices(problem)
-    plan = with_replicated_updates(plan, graph, specs, len(devices), prices)
-    mirrored = decisions(plan, graph, specs)
+    mirrored = decisions(with_replicated_updates(plan, graph, specs, len(devices)), graph, specs)
 
     def proportional(way: Mapping[int, Decision]) -> Mapping[int, Decision]:
         if not differ(problem, devices):

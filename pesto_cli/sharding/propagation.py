@@ -8,7 +8,6 @@ whole (initial states, the gradient of a mean) take the layout in which their co
 The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,11 +55,6 @@ class Prices:
     work_us: FloatArray
     us_per_byte: float
     latency_us: float
-
-    @property
-    def latency_bytes(self) -> float:
-        """How many bytes a link sends in the time of its latency."""
-        return self.latency_us / self.us_per_byte if self.us_per_byte else math.inf
 
 
 @dataclass(frozen=True, eq=False)

@@ -245,8 +245,7 @@ def batch_plan(
         )
     best = min(found, key=lambda each: each.cost_us).plan
     if variables is VariableLayout.MIRRORED:
-        num_parts = len(device_of_part)
-        best = with_replicated_updates(best, graph, specs, num_parts, prices, problem.chosen)
+        best = with_replicated_updates(best, graph, specs, len(device_of_part), problem.chosen)
     hosts = hosts_of(problem, device_of_part) if by_host else ()
     return Plan(best.choices, hosts if len(set(hosts)) > 1 else ())
 

@@ -14,8 +14,7 @@ from pesto_cli.data.plan import MIRRORED, REPLICATED_NAME, WHOLE_OPS, Choice, Pl
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Partial, Split
-from pesto_cli.sharding.propagation import Prices
+from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.rules import alternatives
 
 
@@ -24,7 +23,6 @@ def with_replicated_updates(
     graph: OpGraph,
     specs: Sequence[OpSpec | None],
     num_parts: int,
-    prices: Prices,
     chosen: Plan = WHOLE_OPS,
 ) -> Plan:
     """Return a plan in which ops that only mirrored updates need are replicated.
@@ -32,10 +30,6 @@ def with_replicated_updates(
     An op of the forward or the backward pass keeps its choice if the plan splits the op, or if the
     op adds several partial gradients. A recurrent layer has one partial gradient for each step of
     time: devices then exchange the sum, and not each term. Ops of `chosen` keep their choices.
-
-    A split op is still replicated if all devices need all its parts, and its tensors are small, as
-    those of the moving averages of a batch normalisation. The exchange of its parts would take
-    longer than the op.
     """
     decided = decisions(plan, graph, specs)
     choices, is_local = dict(plan.choices), [False] * graph.num_ops
@@ -46,9 +40,9 @@ def with_replicated_updates(
             is_local[op] = True
         elif graph.names[op] in chosen.choices:
             continue
-        elif len(graph.successors[op]) and (spec := specs[op]) and _can_be_replicated(spec):
+        elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
             is_after = graph.labels.phase[op] == Phase.UPDATE
-            if is_after or op not in decided or not _has_less_to_send(spec, decided[op], prices):
+            if is_after or op not in decided or not _has_less_to_send(decided[op]):
                 is_local[op] = True
                 choices[graph.names[op]] = Choice(REPLICATED_NAME, (1,) * num_parts)
     return replace(plan, choices=choices)
@@ -59,19 +53,11 @@ def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool
     return is_mirrored and not graph.tensors_of(op)
 
 
-def _has_less_to_send(spec: OpSpec, decision: Decision, prices: Prices) -> bool:
-    """Return whether the parts of an op exchange less than copies of it would."""
+def _has_less_to_send(decision: Decision) -> bool:
+    """Return whether an op is split, or adds several partial tensors."""
     alternative = decision.alternative
     num_terms = sum(isinstance(layout, Partial) for layout in alternative.inputs)
-    if alternative.size is None or num_terms > 1:
-        return num_terms > 1
-    is_gathered = all(isinstance(layout, Split) for layout in alternative.outputs)
-    return not (is_gathered and _most_bytes(spec) < prices.latency_bytes)
-
-
-def _most_bytes(spec: OpSpec) -> int:
-    """Return the bytes of the largest tensor that an op takes or computes."""
-    return max(operand.num_bytes for operand in (*spec.inputs, *spec.outputs))
+    return alternative.size is not None or num_terms > 1
 
 
 def _can_be_replicated(spec: OpSpec | None) -> bool:
