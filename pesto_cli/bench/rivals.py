@@ -58,7 +58,7 @@ def runs_of(jobs: Iterable[Job], records: Records) -> Runs:
 
 
 def with_seeds(job: Job) -> tuple[Job, ...]:
-    """Return the runs of a policy with several seeds; `job` has the first one."""
+    """Return a job for each seed of a policy; the first seed is that of `job`."""
     seeds = range(job.effort.seed, job.effort.seed + NUM_SEEDS)
     return tuple(replace(job, effort=replace(job.effort, seed=seed)) for seed in seeds)
 

@@ -52,8 +52,9 @@ class Limits:
     def begin(self) -> Callable[..., bool]:
         """Start the clock; return a function that says whether the search has to end.
 
-        The function takes the seconds of the next step, 0 by default: there must be time for it. In
-        deterministic mode it returns True only after a request to stop.
+        The function takes the duration of the next step in seconds, 0 by default, and returns True
+        if the step would end after the time limit. In deterministic mode, it returns True only
+        after a request to stop.
         """
         began = time.monotonic()
 

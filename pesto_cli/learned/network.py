@@ -63,9 +63,10 @@ class Network(ABC):
         """
 
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
-        """Draw weights: uniform with a variance of 1 / inputs; biases and output layers are zero.
+        """Draw weights from uniform distributions; biases and output layers are zero.
 
-        So each allowed action is equally probable in the beginning.
+        The variance of a weight is 1 / the number of inputs of its layer. As the output layers are
+        zero, each allowed action is equally probable in the beginning.
         """
         rng, weights = np.random.default_rng(seed), dict[str, Array]()
         for name, shape in self.shapes(num_features, num_devices):

@@ -93,8 +93,8 @@ def _learned(
     incumbent.begin("most probable")
     actions, began_s = trainer.most_probable(state, environment), time.monotonic()
     solution = environment.solution(actions)
-    # The least time of an iteration. Some environments evaluate one placement after the other. The
-    # first iteration takes longer, as TensorFlow compiles functions.
+    # Estimated least time of an iteration: its placements are evaluated one after the other. The
+    # first iteration takes longer, because TensorFlow compiles functions in it.
     least_s = (time.monotonic() - began_s) * policy.num_placements
     yield "most probable", solution
     if policy.prior:
