@@ -15,7 +15,7 @@ from training_graphs import exported
 
 from pesto_cli import api
 from pesto_cli.apply.splitting import split_graph
-from pesto_cli.data.plan import Choice, Plan
+from pesto_cli.data.plan import Choice, Local, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
@@ -193,6 +193,27 @@ def test_rows_of_a_gradient_are_sent_to_each_host_once(
     hosts_of_several = {host for host in hosts if hosts.count(host) > 1}
     assert len(copies) == sum(4 - hosts.count(host) for host in hosts_of_several)
     check_equal(trained(meta), trained(split_graph(meta, plan)), 1e-5)
+
+
+def normalised(tf: Any) -> list[Any]:
+    """A convolution and a batch normalisation with a moving average."""
+    tf1 = tf.compat.v1
+    x = tf1.placeholder(tf.float32, [64, 2, 2, 3], name="images")
+    scale, offset, average = (weights(tf, name, [8]) for name in ("scale", "offset", "average"))
+    x = tf.nn.conv2d(x, weights(tf, "filter", [1, 1, 3, 8]), 1, "SAME")
+    x, mean, _ = tf1.nn.fused_batch_norm(x, scale, offset)
+    change = tf.multiply(tf.subtract(average, mean, name="difference"), 0.1, name="change")
+    loss = tf.reduce_mean(tf.square(x), name="loss")
+    update = tf1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    return [tf.group(update, average.assign_sub(change, read_value=False), name="train"), loss]
+
+
+def test_each_device_computes_the_changes_of_moving_averages() -> None:
+    problem = api.profile(exported(normalised), "v100x4-nvlink", parts=(2, 4, 8)).problem
+    problem = replace(problem, local=frozenset(Local))
+    plan = batch_plan(problem, accelerators(problem), variables=VariableLayout.MIRRORED)
+    assert plan.choices["difference"].alternative == "replicated"
+    assert plan.choices["change"].alternative == "replicated"
 
 
 def test_a_plan_is_stored_with_its_buckets(profile: Profile) -> None:

@@ -19,6 +19,7 @@
    One that passes a tensor on in an island is on the device there that does so fastest.
 """
 
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -58,6 +59,9 @@ class _Dealer:
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
         self._shared_bytes = np.zeros(self._problem.num_devices)
         self._everywhere = np.ones(self._problem.num_devices, dtype=np.bool_)
+        self._of_host = _devices_of_hosts(
+            mesh, split.plan.hosts or split.plan.islands, self._problem.num_devices
+        )
 
     def keep_together(self, wanted: IntArray) -> None:
         """Put whole ops on the devices that are wanted for them, where these are allowed."""
@@ -210,12 +214,8 @@ class _Dealer:
     def _on_its_host(self, op: int) -> BoolArray:
         """`[num_devices]`: whether a device has parts of the host for which an op was added."""
         host = self._split.host[op]
-        if host < 0:
-            return self._everywhere
-        mask, plan = np.zeros_like(self._everywhere), self._split.plan
-        for part, its_host in enumerate(plan.hosts or plan.islands):
-            mask[self._mesh.device(self._stage[op], part)] |= its_host == host
-        return mask
+        on_it: BoolArray = self._everywhere if host < 0 else self._of_host[self._stage[op], host]
+        return on_it
 
     def _device_of_part(self, op: int) -> int:
         return self._mesh.device(self._stage[op], int(self._part[op]))
@@ -239,3 +239,15 @@ class _Dealer:
             if device >= 0:
                 pull[device] += 1 + self._graph.tensor_bytes[tensor]
         return pull
+
+
+def _devices_of_hosts(mesh: Mesh, hosts: Sequence[int], num_devices: int) -> BoolArray:
+    """Return whether a device has parts of a host, `[num_stages, num_hosts, num_devices]`.
+
+    hosts: the host of each part.
+    """
+    found = np.zeros((len(mesh.stages), 1 + max(hosts, default=-1), num_devices), dtype=np.bool_)
+    for stage in range(len(mesh.stages)):
+        for part, host in enumerate(hosts):
+            found[stage, host, mesh.device(stage, part)] = True
+    return found
