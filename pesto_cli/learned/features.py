@@ -14,9 +14,13 @@ much slower each device is than the fastest one, and how long transfers take com
 HeteroG's policy sees the same as times on all devices and between them (Section 4.1.1).
 
 All features are finite.
+
+Names are hashed: `hashed_names`. So equal names have equal columns in all graphs, and a name that
+was never seen has columns, too.
 """
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from zlib import crc32
 
 import numpy as np
@@ -30,6 +34,8 @@ from pesto_cli.strategies.layers import layers_of_groups
 
 # Op types are hashed into this number of columns, so a type that was never seen has one too.
 TYPE_COLUMNS = 16
+# A name is hashed into this number of columns.
+NAME_COLUMNS = 64
 
 
 def num_features(num_devices: int) -> int:
@@ -73,6 +79,14 @@ def features(super_ops: SuperOps) -> FloatArray:
     ]
     of_graph = _standardised(np.column_stack(columns))
     return np.column_stack((of_graph, _slowness(total_us), _transfers(problem, exchanged, work_us)))
+
+
+def hashed_names(names: Sequence[str]) -> FloatArray:
+    """Return the bits of the hash of each name as 1 and -1, `[num_names, NAME_COLUMNS]`."""
+    size = NAME_COLUMNS // 8
+    hashes = b"".join(blake2b(name.encode(), digest_size=size).digest() for name in names)
+    bits = np.unpackbits(np.frombuffer(hashes, dtype=np.uint8)).astype(np.float64)
+    return 2 * bits.reshape(-1, NAME_COLUMNS) - 1
 
 
 def _slowness(total_us: FloatArray) -> FloatArray:

@@ -4,16 +4,17 @@ Source: Spotlight, Section 5.1, "Architecture". The encoder reads the features o
 decoder then chooses the device of one super-op after the other:
 
     s_n = decoder(s_(n-1), [embedding of the device of super-op n-1, encoder output of super-op n])
-    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m] + V x_n)
+    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m] + V x_n + U h_n)
 
-where e_m is the encoder's output for super-op m, and x_n are the features of super-op n. W and V
-begin with zeros, so that the distributions begin uniform over the allowed devices (Algorithm 1,
-line 3). The paper leaves the sizes open.
+where e_m is the encoder's output for super-op m, x_n are the features of super-op n, and h_n are
+the bits of the hash of its name. W, V and U begin with zeros, so that the distributions begin
+uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
 
 Departures from the paper:
 
-- The last layer also reads the features (V). With the encoder's outputs alone, the policy learns
-  much more slowly to tell super-ops apart.
+- The encoder reads features, and not names. The last layer also reads the features (V), and the
+  names (U). With the encoder's outputs alone, the policy learns much more slowly to tell super-ops
+  apart: most of a step of gradient ascent changes all of them alike.
 - The decoder may choose a device only if it has chosen all interchangeable devices with smaller
   numbers. Without this rule, all interchangeable devices of a super-op have the same mean step time
   while the policy is uniform, so the first samples say nothing about the device of a single
@@ -30,6 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.learned.features import NAME_COLUMNS
 from pesto_cli.learned.network import FORBIDDEN, Array, Network
 
 NUM_LAYERS = 2
@@ -41,12 +43,17 @@ FORGET_GATE = 1
 class SequenceNetwork(Network):
     """The network.
 
-    Inputs: features of super-ops, `[T, num_features]`; for each device, the device that a placement
+    Inputs: features of super-ops, `[T, num_features]`; their hashed names, `[T, NAME_COLUMNS]`; for
+    each device, the device that a placement
     must use before it, or -1, `[D]`; allowed devices, `[T, D]`.
+
+    knows_names: whether the last layer reads names. Then a policy learns faster on one graph. One
+    that does not must tell super-ops apart by their features, so it can place other graphs.
     """
 
     name: ClassVar[str] = "sequence"
     is_sequential: ClassVar[bool] = True
+    knows_names: bool = True
 
     def shapes(self, num_features: int, num_devices: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name and the shape of each array of weights."""
@@ -62,6 +69,8 @@ class SequenceNetwork(Network):
         yield "attention/query", (units, units)
         yield "attention/key", (units, units)
         yield "features/output", (num_features, num_devices)
+        if self.knows_names:
+            yield "names/output", (NAME_COLUMNS, num_devices)
         yield "output", (2 * units, num_devices)
 
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
@@ -74,20 +83,21 @@ class SequenceNetwork(Network):
 
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return log q(. | s_n) for each super-op of given placements, `[T, B, D]`."""
-        tf, (features, used_before, allowed) = tensorflow(), inputs
+        tf, (features, names, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
         num_devices = allowed.shape[1]
         last = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
         outputs, _ = _decoded(weights, last, encoded, _for_each(states, chosen.shape[1]))
         num_used = tf.cumsum(tf.one_hot(chosen, num_devices), exclusive=True)
-        added = _own(weights, features, allowed)[:, None] + _out_of_order(num_used, used_before)
-        return _distributions(weights, outputs, encoded, added)
+        own = _own(weights, features, names, allowed)[:, None]
+        out_of_order = _out_of_order(num_used, used_before)
+        return _distributions(weights, outputs, encoded, own + out_of_order)
 
     def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
         """Return placements that are drawn from the policy, `[T, B]`."""
-        tf, (features, used_before, allowed) = tensorflow(), inputs
+        tf, (features, names, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
-        own = _own(weights, features, allowed)
+        own = _own(weights, features, names, allowed)
         num_super_ops, num_placements, num_devices = noise.shape
 
         def place_next(n: Any, last: Any, num_used: Any, states: Any, chosen: Any) -> Any:
@@ -144,9 +154,10 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
     return inputs, tuple(last)
 
 
-def _own(weights: Any, features: Any, allowed: Any) -> Any:
-    """Return what the super-ops' own features and allowed devices add to the logits, `[T, D]`."""
-    return features @ weights["features/output"] + allowed
+def _own(weights: Any, features: Any, names: Any, allowed: Any) -> Any:
+    """Return what the super-ops' own inputs and allowed devices add to the logits, `[T, D]`."""
+    own = features @ weights["features/output"] + allowed
+    return own + names @ weights["names/output"] if "names/output" in weights else own
 
 
 def _out_of_order(num_used: Any, used_before: Any) -> Any:
