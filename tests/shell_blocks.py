@@ -128,11 +128,24 @@ def blocks(page: Path) -> list[Block]:
             found.span("body"),
             found["language"],
             found["title"] or "",
-            (found["marks"] or "") if MARKS.fullmatch(found["marks"] or "") else "",
+            _marks(found["marks"] or ""),
             found["body"],
         )
         for found in FENCE.finditer(text)
     ]
+
+
+def _marks(comment: str) -> str:
+    """Return the marks of a block; an empty text for another comment.
+
+    Raises:
+        ValueError: the comment begins like marks, but is none.
+    """
+    if MARKS.fullmatch(comment):
+        return comment
+    if re.match("slow|shape|not run", comment):
+        raise ValueError(f"the mark {comment!r} is none of those of tests/shell_blocks.py")
+    return ""
 
 
 @dataclass(frozen=True)

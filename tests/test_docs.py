@@ -39,6 +39,17 @@ def test_commands_print_what_the_page_shows(page: Path, runner: Runner) -> None:
     assert not problems, "\n".join(problems)
 
 
+def test_a_mark_that_is_written_wrongly_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for mark, is_run in [("slow", True), ("not run: takes an hour", False), ("other", True)]:
+        page.write_text(f"<!-- {mark} -->\n```console\n$ pesto doctor\n```\n")
+        assert [block.is_run for block in blocks(page)] == [is_run]
+    for wrong in ("not run: slow", "slow,shape"):
+        page.write_text(f"<!-- {wrong} -->\n```console\n$ pesto doctor\n```\n")
+        with pytest.raises(ValueError, match=re.escape(repr(wrong))):
+            blocks(page)
+
+
 def test_output_is_compared() -> None:
     table = " a   step ms      took\n ─────────────────────\n x     64.75   60.03 s\n"
     assert matches(table, table.replace("60.03 s", "7.1 s").replace("─────", "─"))
