@@ -43,7 +43,13 @@ from pesto_cli.graphdef.containers import write_meta_graph
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.learned import adam, sequence
 from pesto_cli.learned.adam import Moments
-from pesto_cli.learned.features import NAME_COLUMNS, features, hashed_names, num_features
+from pesto_cli.learned.features import (
+    NUM_RELATIONS,
+    RELATION_SCALE,
+    features,
+    num_features,
+    relations,
+)
 from pesto_cli.learned.groups import MOST, by_scope
 from pesto_cli.learned.heterog import HeteroG
 from pesto_cli.learned.network import allowed_logits
@@ -54,7 +60,7 @@ from pesto_cli.learned.sequence import SequenceNetwork
 from pesto_cli.learned.spotlight import Spotlight
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
-from pesto_cli.learned.weights import Trained, read_weights, write_weights
+from pesto_cli.learned.weights import Trained, read_weights, settings_of, write_weights
 from pesto_cli.report.reward_curve import curve_table
 from pesto_cli.runtime.comparison import RealRun, compared
 from pesto_cli.strategies import STRATEGIES, Context
@@ -62,18 +68,18 @@ from pesto_cli.strategies.context import learns
 from pesto_cli.strategies.run import run
 
 SMALL: tuple[Policy, ...] = (
-    Spotlight(units=8, learning_rate=0.003),
-    Reinforce(units=8, learning_rate=0.01, knows_names=False),
+    Spotlight(units=8, learning_rate=0.01),
+    Reinforce(units=8, learning_rate=0.01),
     HeteroG(units=8, layers=1, heads=2, learning_rate=0.02),
 )
 # Placements that a policy needs to learn to place `towers`. The embeddings of `heterog` are equal
 # for both towers.
-NEEDED = {"spotlight": 1200, "grl": 1500}
+NEEDED = {"spotlight": 600, "grl": 1500}
 LEARNED = [name for name, each in STRATEGIES.builtin.items() if learns(each)]
 GPU0, GPU1 = 1, 2
 # Any device may be used first.
 ANY_ORDER = np.full(3, -1)
-NAMES = hashed_names(["a", "b", "c"]).astype(np.float32)
+RELATED = np.tril(np.random.default_rng(3).random((NUM_RELATIONS, 3, 3)), -1).astype(np.float32)
 
 
 def towers(num_layers: int = 4) -> Problem:
@@ -95,26 +101,16 @@ def trained_on_towers(name: str) -> Trained:
     return api.train(policy, [profile_of(towers())], num_placements=NEEDED[name])
 
 
-# The objective of the paper.
-PLAIN = Spotlight(kl_weight=1.0, entropy_weight=0.0)
-
 # Objectives, on one super-op and two devices: q = (1/2, 1/2), device 0 was chosen.
 
 
 @pytest.mark.parametrize(
     ("policy", "share", "value", "slope"),
     [
-        (PLAIN, 0.5, 2.0, 1.0),  # 2 q'/q; slope 2 q' (1 - q') / q
+        (Spotlight(kl_weight=1.0), 0.5, 2.0, 1.0),  # 2 q'/q; slope 2 q' (1 - q') / q
         # 2 * 0.8 / 0.5 - (0.5 ln(0.5 / 0.8) + 0.5 ln(0.5 / 0.2)); 2 * 0.16 / 0.5 - (0.8 - 0.5)
-        (PLAIN, 0.8, 3.2 - 0.2231436, 0.34),
-        (replace(PLAIN, kl_weight=30.0), 0.8, 3.2 - 30 * 0.2231436, 0.64 - 30 * 0.3),
-        # H(q') = 0.5004024; its slope is -q' (1 - q') ln(q' / (1 - q'))
-        (
-            replace(PLAIN, entropy_weight=0.5),
-            0.8,
-            3.2 - 0.2231436 + 0.5 * 0.5004024,
-            0.34 - 0.08 * np.log(4),
-        ),
+        (Spotlight(kl_weight=1.0), 0.8, 3.2 - 0.2231436, 0.34),
+        (Spotlight(), 0.8, 3.2 - 2.231436, 0.64 - 3.0),
         (Reinforce(), 0.8, 2 * np.log(0.8), 2 * 0.2),
         # 2 ln q' + 3 H(q'); slope 2 (1 - q') - 3 q' (1 - q') ln(q' / (1 - q'))
         (HeteroG(entropy_weight=3.0), 0.8, 2 * np.log(0.8) + 3 * 0.5004024, 0.4 - 0.48 * np.log(4)),
@@ -190,7 +186,7 @@ def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
     rows = np.ones((2, 5), np.float32)
     allowed = allowed_logits(np.array([[True, True, True], [False, True, True]]))
     chosen = np.array([[0], [1]], np.int32)
-    inputs = rows, NAMES[:2], ANY_ORDER[:3], allowed
+    inputs = rows, RELATED[:, :2, :2], ANY_ORDER[:3], allowed
     log_q = SequenceNetwork(4).log_probabilities(weights, inputs, chosen)
     found = np.exp(log_q.numpy()[:, 0])
     assert found == pytest.approx(np.array([[1 / 3] * 3, [0, 0.5, 0.5]]), abs=1e-6)
@@ -200,9 +196,10 @@ def test_samples_follow_the_probabilities_of_their_prefixes() -> None:
     """The most probable placement, and frequencies of samples, are those of `log_probabilities`."""
     rng, network = np.random.default_rng(2), SequenceNetwork(4)
     weights = network.initial_weights(5, 2, seed=1)
-    weights["output"] = rng.normal(0, 2, weights["output"].shape).astype(np.float32)
+    for name, deviation in (("output", 2), ("relations/output", 1)):
+        weights[name] = rng.normal(0, deviation, weights[name].shape).astype(np.float32)
     features = rng.random((3, 5)).astype(np.float32)
-    inputs = features, NAMES, ANY_ORDER[:2], np.zeros((3, 2), np.float32)
+    inputs = features, RELATED, ANY_ORDER[:2], np.zeros((3, 2), np.float32)
     noise = rng.gumbel(size=(3, 4000, 2)).astype(np.float32)
     drawn = network.sample(weights, inputs, noise).numpy()
     log_q = network.log_probabilities(weights, inputs, drawn).numpy()
@@ -225,7 +222,7 @@ def test_interchangeable_devices_are_used_in_their_order() -> None:
     network = SequenceNetwork(4)
     weights = network.initial_weights(5, 4, seed=1)
     rows = np.random.default_rng(0).random((3, 5)).astype(np.float32)
-    inputs = rows, NAMES, np.array([-1, -1, 1, 2]), np.zeros((3, 4), np.float32)
+    inputs = rows, RELATED, np.array([-1, -1, 1, 2]), np.zeros((3, 4), np.float32)
     placements = list(product(range(4), repeat=3))
     every = np.array(placements, np.int32).T
     log_q = network.log_probabilities(weights, inputs, every).numpy()
@@ -292,7 +289,6 @@ def test_many_super_ops_are_joined_and_ops_without_choice_are_none() -> None:
     found = by_scope(problem)
     assert len(found) == MOST
     assert (np.diff(found.of_op) >= 0).all()
-    assert found.names == [f"FORWARD:a/s{2 * index}" for index in range(MOST)]
     alone = Machine((Device("GPU:0", "GPU", 10**9),), ())
     assert len(by_scope(on_gpus(problem.graph, [1.0] * len(names), alone))) == 0
 
@@ -309,22 +305,24 @@ def test_features_of_all_models_are_finite(name: str) -> None:
     assert of_graph.std(axis=0)[varies] == pytest.approx(1.0)
 
 
-def test_names_are_hashed_into_columns_that_tell_them_apart() -> None:
-    names = [f"FORWARD:layer_{index}" for index in range(50)]
-    found = hashed_names(names)
-    assert found.shape == (50, NAME_COLUMNS)
-    assert {*found.ravel()} == {-1.0, 1.0}
-    assert (found[:3] == hashed_names(names[:3])).all()
-    alike = found @ found.T / NAME_COLUMNS - np.eye(50)
-    assert np.abs(alike).max() < 0.7
-
-
-def test_a_super_op_has_the_name_of_its_phase_and_scopes() -> None:
-    names = ["a/b/x", "a/b/c/y", "gradients/a/b/x_grad/Mul", "plain"]
-    graph = labelled(OpGraph.build(names, [Tensor(op, 8, [op + 1]) for op in range(3)]))
-    found = by_scope(on_gpus(graph, [1.0] * 4)).names
-    assert found[:2] == ["FORWARD:a/b", "BACKWARD:a/b"]
-    assert len(found) == 3
+def test_relations_are_loads_memory_and_bytes_of_earlier_super_ops() -> None:
+    """Work 100, 200 and 300 us; the first gives 3,000 bytes to the second, 1,000 to the third."""
+    graph = labelled(
+        OpGraph.build(["a/x", "b/x", "c/x"], [Tensor(0, 3000, [1]), Tensor(0, 1000, [2])])
+    )
+    load, load_and_own, memory, exchanged = relations(
+        by_scope(on_gpus(graph, [100.0, 200.0, 300.0]))
+    )
+    first, second = (RELATION_SCALE * work_us / (600 / 3) for work_us in (100, 200))
+    assert load == pytest.approx(np.array([[0, 0, 0], [first, 0, 0], [first, second, 0]]))
+    own = np.log1p([[0.5], [1.0], [1.5]])
+    assert load_and_own == pytest.approx(load * own)
+    assert memory[1:, 0] == pytest.approx(RELATION_SCALE * 3)  # it holds all bytes
+    assert not memory[:, 1:].any()
+    mean = 8000 / 3
+    shares = np.log1p([3000 / mean, 1000 / mean])
+    assert exchanged[1:, 0] == pytest.approx(RELATION_SCALE * shares)
+    assert not exchanged[:, 1:].any()
 
 
 def test_features_do_not_depend_on_the_unit_of_time() -> None:
@@ -495,7 +493,7 @@ def alone() -> Problem:
 
 def trained(policy: str = "spotlight", num_devices: int = 3, seed: int = 0) -> Trained:
     state = State.initial(SMALL[0], num_devices, seed)
-    return Trained(policy, seed, state, SMALL[0].settings)
+    return Trained(policy, seed, state, settings_of(SMALL[0]))
 
 
 # Rewards from real steps.

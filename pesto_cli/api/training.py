@@ -18,7 +18,7 @@ from pesto_cli.files.profile import profile_json
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.training import CostsUs, State, Trainer, trained
-from pesto_cli.learned.weights import Trained
+from pesto_cli.learned.weights import Trained, settings_of
 from pesto_cli.runtime.comparison import compared
 from pesto_cli.runtime.interleaved import Turns
 from pesto_cli.strategies import STRATEGIES
@@ -133,15 +133,13 @@ def train(
         )
     if start is not None:
         policy = start.configured(policy)
-        start = replace(start, settings=policy.settings)
-    elif len(profiles) > 1:
-        policy = policy.for_several_graphs()
+        start = replace(start, settings=settings_of(policy))
     environments = _environments(policy, profiles, is_measured=real is not None)
     costs_us = None if real is None else _measured(real, policy, profiles)
     num_devices = _num_devices(environments.values())
     if start is None:
         state = State.initial(policy, num_devices, limits.seed)
-        start = Trained(policy.name, limits.seed, state, policy.settings)
+        start = Trained(policy.name, limits.seed, state, settings_of(policy))
     state = start.state_for(policy, num_devices)
     trainer = Trainer(policy, state.network, start.seed, costs_us)
 

@@ -14,13 +14,9 @@ much slower each device is than the fastest one, and how long transfers take com
 HeteroG's policy sees the same as times on all devices and between them (Section 4.1.1).
 
 All features are finite.
-
-Names are hashed: `hashed_names`. So equal names have equal columns in all graphs, and a name that
-was never seen has columns, too.
 """
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from zlib import crc32
 
 import numpy as np
@@ -34,8 +30,9 @@ from pesto_cli.strategies.layers import layers_of_groups
 
 # Op types are hashed into this number of columns, so a type that was never seen has one too.
 TYPE_COLUMNS = 16
-# A name is hashed into this number of columns.
-NAME_COLUMNS = 64
+NUM_RELATIONS = 4
+# A relation has one weight for all super-ops. The larger its values are, the faster it is learned.
+RELATION_SCALE = 5.0
 
 
 def num_features(num_devices: int) -> int:
@@ -81,12 +78,36 @@ def features(super_ops: SuperOps) -> FloatArray:
     return np.column_stack((of_graph, _slowness(total_us), _transfers(problem, exchanged, work_us)))
 
 
-def hashed_names(names: Sequence[str]) -> FloatArray:
-    """Return the bits of the hash of each name as 1 and -1, `[num_names, NAME_COLUMNS]`."""
-    size = NAME_COLUMNS // 8
-    hashes = b"".join(blake2b(name.encode(), digest_size=size).digest() for name in names)
-    bits = np.unpackbits(np.frombuffer(hashes, dtype=np.uint8)).astype(np.float64)
-    return 2 * bits.reshape(-1, NAME_COLUMNS) - 1
+def relations(super_ops: SuperOps) -> FloatArray:
+    """Return relations to earlier super-ops, `[NUM_RELATIONS, num_super_ops, num_super_ops]`.
+
+    The sum of row n over the earlier super-ops on a device says what this device means for super-op
+    n: its load, its load times the work of n, its memory, and the bytes that n exchanges with it.
+    All are relative to means, and multiplied by `RELATION_SCALE`.
+    """
+    problem, of_op, number = super_ops.problem, super_ops.of_op, len(super_ops)
+    graph, inside = problem.graph, np.flatnonzero(super_ops.of_op >= 0)
+    held = np.bincount(graph.tensor_producer, graph.held_bytes, graph.num_ops)
+    work, memory = (
+        np.bincount(of_op[inside], values[inside], number).astype(np.float64)
+        for values in (problem.min_duration_us, held + graph.resident_bytes)
+    )
+    load = _share(work, np.full(number, work.sum() / problem.num_devices))
+    own = _relative(work)
+    giver, taker = of_op[graph.tensor_producer[graph.consumer_tensor]], of_op[graph.consumers]
+    num_bytes = np.where(graph.consumer_on_host, 0, graph.tensor_bytes[graph.consumer_tensor])
+    crosses = (giver != taker) & (giver >= 0) & (taker >= 0)
+    exchanged = np.zeros((number, number))
+    np.add.at(exchanged, (giver[crosses], taker[crosses]), num_bytes[crosses])
+    exchanged += exchanged.T
+    mean_bytes = np.full_like(exchanged, exchanged.sum() / max(number, 1))
+    found = (
+        np.tile(load, (number, 1)),
+        np.outer(own, load),
+        np.tile(_share(memory, np.full(number, memory.sum() / problem.num_devices)), (number, 1)),
+        np.log1p(_share(exchanged, mean_bytes)),
+    )
+    return RELATION_SCALE * np.tril(found, -1)
 
 
 def _slowness(total_us: FloatArray) -> FloatArray:
@@ -179,4 +200,4 @@ def _relative(values: FloatArray) -> FloatArray:
 
 def _share(values: FloatArray, totals: FloatArray) -> FloatArray:
     """Return value / total, and 0 where the total is 0."""
-    return np.divide(values, totals, out=np.zeros(len(values)), where=totals > 0)
+    return np.divide(values, totals, out=np.zeros(values.shape), where=totals > 0)

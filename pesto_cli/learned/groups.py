@@ -17,20 +17,17 @@ longest ops, and puts each other op to the one that is the fewest hops away. Her
 colocation groups that may run on several devices.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.labels import Path, Phase
+from pesto_cli.data.labels import Path
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
 from pesto_cli.strategies.layers import layers_of_groups
-
-Key = TypeVar("Key", bound=Hashable)
 
 LEVELS = 2
 MOST = 500
@@ -42,12 +39,10 @@ class SuperOps:
 
     problem: the problem.
     of_group: the super-op of each colocation group, `[num_groups]`; -1 if it has no choice.
-    names: the phase and the scopes of each super-op, `[num_super_ops]`, if ops are grouped by them.
     """
 
     problem: Problem
     of_group: IntArray
-    names: Sequence[str] = ()
 
     def __len__(self) -> int:
         return int(self.of_group.max(initial=-1)) + 1
@@ -90,17 +85,17 @@ def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
     layer = layers_of_groups(graph, problem.min_duration_us).of_group[graph.colocation_group]
     columns = (graph.labels.phase.tolist(), _forward_paths(graph), layer.tolist())
     keys = [
-        f"{Phase(phase).name}:{'/'.join(path[:-1][:levels]) or of_layer}"
+        (phase, path[:-1][:levels] or of_layer)
         for phase, path, of_layer in zip(*columns, strict=True)
     ]
     longest = np.argsort(problem.min_duration_us, kind="stable")
     leader = np.zeros(graph.num_groups, dtype=np.int64)
     leader[graph.colocation_group[longest]] = longest  # the last assignment wins
-    of_group, names = _numbered(problem, [keys[op] for op in leader.tolist()])
-    if (count := len(names)) > MOST:
+    of_group = _numbered(problem, [keys[op] for op in leader.tolist()])
+    count = int(of_group.max(initial=-1)) + 1
+    if count > MOST:
         of_group = np.where(of_group < 0, -1, of_group * MOST // count)
-        names = [names[-(-number * count // MOST)] for number in range(MOST)]  # of the first one
-    return SuperOps(problem, of_group, names)
+    return SuperOps(problem, of_group)
 
 
 def _forward_paths(graph: OpGraph) -> list[Path]:
@@ -131,22 +126,20 @@ def around_longest(problem: Problem, most: int) -> SuperOps:
             break
         centre = reached
     centre[centre == graph.num_groups] = 0  # no path leads there
-    of_group, _ = _numbered(problem, centre.tolist())
-    return SuperOps(problem, of_group)
+    return SuperOps(problem, _numbered(problem, centre.tolist()))
 
 
-def _numbered(problem: Problem, keys: Sequence[Key]) -> tuple[IntArray, Sequence[Key]]:
-    """Return the super-op of each colocation group with a choice, and the key of each super-op.
+def _numbered(problem: Problem, keys: Sequence[object]) -> IntArray:
+    """Return the super-op of each colocation group with a choice: one for each key.
 
-    There is a super-op for each key, in topological order of their first ops. Groups without a
-    choice have -1.
+    They are in topological order of their first ops; groups without a choice have -1.
     """
     has_choice = (problem.group_allowed.sum(axis=1) > 1).tolist()
-    number: dict[Key, int] = {}
+    number: dict[object, int] = {}
     of_group = np.full(problem.graph.num_groups, -1, dtype=np.int64)
     of_op = problem.graph.colocation_group.tolist()
     for op in problem.graph.topological_order.tolist():
         group = of_op[op]
         if has_choice[group] and of_group[group] < 0:
             of_group[group] = number.setdefault(keys[group], len(number))
-    return of_group, list(number)
+    return of_group

@@ -19,7 +19,7 @@ import numpy as np
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned.policy import Policy, entropy
+from pesto_cli.learned.policy import Policy
 
 if TYPE_CHECKING:
     from pesto_cli.learned.environment import Environment
@@ -90,7 +90,8 @@ class HeteroG(Policy):
         """Return the mean over groups of the objective J(θ), with the entropy H of the policy."""
         tf = tensorflow()
         gain = tf.reduce_sum(new * chosen, axis=2) * advantage
-        return tf.reduce_mean(gain + self.entropy_weight * entropy(new))
+        entropy = -tf.reduce_sum(tf.exp(new) * new, axis=2)
+        return tf.reduce_mean(gain + self.entropy_weight * entropy)
 
 
 PAPER = HeteroG(groups=2000, layers=12, heads=8, strategy_layers=8, prior=0.0)

@@ -17,7 +17,7 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.environment import Environment
-from pesto_cli.learned.features import features, hashed_names
+from pesto_cli.learned.features import features, relations
 from pesto_cli.learned.groups import SuperOps, by_scope
 from pesto_cli.learned.network import allowed_logits
 from pesto_cli.strategies.order import highest_rank_first
@@ -36,7 +36,7 @@ class Placements(Environment):
         super_ops = by_scope(problem)
         inputs = (
             features(super_ops).astype(np.float32),
-            hashed_names(super_ops.names).astype(np.float32),
+            relations(super_ops).astype(np.float32),
             used_before(problem),
             allowed_logits(super_ops.allowed()),
         )

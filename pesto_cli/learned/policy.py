@@ -5,8 +5,8 @@ To add a policy, add a file with a subclass, and a line in `strategies.STRATEGIE
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.graphdef.tensorflow import tensorflow
 
 if TYPE_CHECKING:  # strategies import the policies
     from pesto_cli.learned.environment import Environment
@@ -107,10 +106,6 @@ class Policy(ABC):
         """Return the policy with the parameters for the next steps on a graph."""
         return self
 
-    def for_several_graphs(self) -> Self:
-        """Return the policy with the defaults for a training on several graphs."""
-        return self
-
     def costs_us(self, solutions: Sequence[Solution]) -> FloatArray:
         """Return the simulated step times that count, in us, `[num_placements]`."""
         return np.array(
@@ -137,16 +132,6 @@ class Policy(ABC):
         gain = self.reward(costs_us) - trials.mean
         return (gain / self.unit(trials)).astype(np.float32)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that differ from the defaults, by name."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
-        return {
-            name: value
-            for name, (value, default) in values.items()
-            if name != "weights" and value != default
-        }
-
     def __call__(self, problem: Problem, context: "Context") -> Solution:
         """Train on this problem within the limits, and return the best schedule.
 
@@ -158,34 +143,16 @@ class Policy(ABC):
         return best_sample(self, problem, context)
 
 
-def entropy(log_q: Any) -> Any:
-    """Return the entropy of each decision of a policy; log_q: log-probabilities `[..., A]`."""
-    tf = tensorflow()
-    return -tf.reduce_sum(tf.exp(log_q) * log_q, axis=-1)
-
-
 @dataclass(frozen=True)
 class SequencePolicy(Policy):
-    """Place one super-op after the other, by a sequence-to-sequence network.
-
-    knows_names: see `SequenceNetwork`.
-    without_names: the defaults of a policy that does not know names.
-    """
-
-    without_names: ClassVar[Mapping[str, Any]] = {}
-    knows_names: bool = True
+    """Place one super-op after the other, by a sequence-to-sequence network."""
 
     @property
     def network(self) -> "Network":
         """The network of Spotlight."""
         from pesto_cli.learned.sequence import SequenceNetwork
 
-        return SequenceNetwork(self.units, self.knows_names)
-
-    def for_several_graphs(self) -> Self:
-        """Return the policy without names."""
-        defaults = {"knows_names": False, **self.without_names}
-        return replace(self, **{**defaults, **self.settings})
+        return SequenceNetwork(self.units)
 
     def environment(self, problem: Problem) -> "Environment":
         """Return the super-ops of a problem, by the scopes of their names."""

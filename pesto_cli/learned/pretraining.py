@@ -8,7 +8,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.learned.policy import Policy
 from pesto_cli.learned.search import num_iterations
 from pesto_cli.learned.training import State, Trainer, trained
-from pesto_cli.learned.weights import Trained
+from pesto_cli.learned.weights import Trained, settings_of
 
 
 def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> Trained:
@@ -20,7 +20,6 @@ def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> T
             another one must remain.
         limits: for each problem.
     """
-    policy = policy.for_several_graphs()
     found = (policy.environment(problem) for problem in problems)
     environments = {str(index): each for index, each in enumerate(found) if each.num_decisions}
     state = State.initial(policy, problems[0].num_devices, limits.seed)
@@ -30,4 +29,4 @@ def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> T
     most = None if iterations is None else iterations * policy.num_timed
     trainer = Trainer(policy, state.network, limits.seed)
     state = trained(trainer, state, environments, all_together, most)
-    return Trained(policy.name, limits.seed, state, policy.settings)
+    return Trained(policy.name, limits.seed, state, settings_of(policy))

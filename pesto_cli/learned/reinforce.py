@@ -6,7 +6,6 @@ Mirhoseini et al., ICML '17. Each placement is used for one step. Here only the 
 asynchronous controllers.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,9 +18,8 @@ class Reinforce(SequencePolicy):
     """Increase the mean over stages n and placements of log q(a_n | s_n) advantage."""
 
     name: ClassVar[str] = "grl"
-    without_names: ClassVar[Mapping[str, Any]] = {"learning_rate": 3e-3}
     num_steps: int = 1
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
 
     def objective(self, new: Any, old: Any, chosen: Any, advantage: Any) -> Any:
         """Return the objective, whose gradient is that of the expected reward."""

@@ -4,17 +4,21 @@ Source: Spotlight, Section 5.1, "Architecture". The encoder reads the features o
 decoder then chooses the device of one super-op after the other:
 
     s_n = decoder(s_(n-1), [embedding of the device of super-op n-1, encoder output of super-op n])
-    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m] + V x_n + U h_n)
+    q(a_n | s_n) = softmax(W [s_n, sum_m softmax_m(<Q s_n, K e_m>) e_m] + V x_n + R r_n)
 
-where e_m is the encoder's output for super-op m, x_n are the features of super-op n, and h_n are
-the bits of the hash of its name. W, V and U begin with zeros, so that the distributions begin
-uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the sizes open.
+where e_m is the encoder's output for super-op m, x_n are the features of super-op n, and r_n are
+its relations to the earlier super-ops on each device. W, V and R begin with zeros, so that the
+distributions begin uniform over the allowed devices (Algorithm 1, line 3). The paper leaves the
+sizes open.
 
 Departures from the paper:
 
-- The encoder reads features, and not names. The last layer also reads the features (V), and the
-  names (U). With the encoder's outputs alone, the policy learns much more slowly to tell super-ops
-  apart: most of a step of gradient ascent changes all of them alike.
+- The last layer also reads the features (V). With the encoder's outputs alone, the policy learns
+  much more slowly to tell super-ops apart.
+- The last layer also reads what the placement so far means for each device (R), such as its load.
+  These are four weights, which all super-ops and devices share, so they are learned soon. The
+  states of the paper are prefixes of placements, too, but its network knows them only through
+  embeddings of the chosen devices.
 - The decoder may choose a device only if it has chosen all interchangeable devices with smaller
   numbers. Without this rule, all interchangeable devices of a super-op have the same mean step time
   while the policy is uniform, so the first samples say nothing about the device of a single
@@ -31,7 +35,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pesto_cli.graphdef.tensorflow import tensorflow
-from pesto_cli.learned.features import NAME_COLUMNS
+from pesto_cli.learned.features import NUM_RELATIONS
 from pesto_cli.learned.network import FORBIDDEN, Array, Network
 
 NUM_LAYERS = 2
@@ -43,17 +47,13 @@ FORGET_GATE = 1
 class SequenceNetwork(Network):
     """The network.
 
-    Inputs: features of super-ops, `[T, num_features]`; their hashed names, `[T, NAME_COLUMNS]`; for
-    each device, the device that a placement
-    must use before it, or -1, `[D]`; allowed devices, `[T, D]`.
-
-    knows_names: whether the last layer reads names. Then a policy learns faster on one graph. One
-    that does not must tell super-ops apart by their features, so it can place other graphs.
+    Inputs: features of super-ops, `[T, num_features]`; their relations, `[NUM_RELATIONS, T, T]`;
+    for each device, the device that a placement must use before it, or -1, `[D]`; allowed devices,
+    `[T, D]`.
     """
 
     name: ClassVar[str] = "sequence"
     is_sequential: ClassVar[bool] = True
-    knows_names: bool = True
 
     def shapes(self, num_features: int, num_devices: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name and the shape of each array of weights."""
@@ -69,8 +69,7 @@ class SequenceNetwork(Network):
         yield "attention/query", (units, units)
         yield "attention/key", (units, units)
         yield "features/output", (num_features, num_devices)
-        if self.knows_names:
-            yield "names/output", (NAME_COLUMNS, num_devices)
+        yield "relations/output", (NUM_RELATIONS,)
         yield "output", (2 * units, num_devices)
 
     def initial_weights(self, num_features: int, num_devices: int, seed: int) -> dict[str, Array]:
@@ -83,35 +82,40 @@ class SequenceNetwork(Network):
 
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return log q(. | s_n) for each super-op of given placements, `[T, B, D]`."""
-        tf, (features, names, used_before, allowed) = tensorflow(), inputs
+        tf, (features, related, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
         num_devices = allowed.shape[1]
         last = tf.concat((tf.fill((1, chosen.shape[1]), num_devices), chosen[:-1]), axis=0)
         outputs, _ = _decoded(weights, last, encoded, _for_each(states, chosen.shape[1]))
-        num_used = tf.cumsum(tf.one_hot(chosen, num_devices), exclusive=True)
-        own = _own(weights, features, names, allowed)[:, None]
-        out_of_order = _out_of_order(num_used, used_before)
-        return _distributions(weights, outputs, encoded, own + out_of_order)
+        placed = tf.one_hot(chosen, num_devices)
+        added = _own(weights, features, allowed)[:, None]
+        added += _out_of_order(tf.cumsum(placed, exclusive=True), used_before)
+        added += tf.einsum("nm,mbd->nbd", _pulls(weights, related), placed)
+        return _distributions(weights, outputs, encoded, added)
 
     def sample(self, weights: Any, inputs: Any, noise: Any) -> Any:
         """Return placements that are drawn from the policy, `[T, B]`."""
-        tf, (features, names, used_before, allowed) = tensorflow(), inputs
+        tf, (features, related, used_before, allowed) = tensorflow(), inputs
         encoded, states = _encoded(weights, features)
-        own = _own(weights, features, names, allowed)
+        own = _own(weights, features, allowed)
         num_super_ops, num_placements, num_devices = noise.shape
 
-        def place_next(n: Any, last: Any, num_used: Any, states: Any, chosen: Any) -> Any:
+        pulls = tf.transpose(_pulls(weights, related))
+
+        def place_next(n: Any, last: Any, used: Any, pull: Any, states: Any, chosen: Any) -> Any:
             outputs, states = _decoded(weights, last[None], encoded[n : n + 1], states)
-            added = own[n] + _out_of_order(num_used, used_before)
+            added = own[n] + _out_of_order(used, used_before) + pull[n]
             logits = _distributions(weights, outputs, encoded, added[None])[0]
             last = tf.argmax(logits + noise[n], axis=1, output_type=tf.int32)
-            num_used += tf.one_hot(last, num_devices)
-            return n + 1, last, num_used, states, chosen.write(n, last)
+            placed = tf.one_hot(last, num_devices)
+            pull += pulls[n][:, None, None] * placed
+            return n + 1, last, used + placed, pull, states, chosen.write(n, last)
 
         first = tf.fill((num_placements,), num_devices)
         unused = tf.zeros((num_placements, num_devices))
+        pull = tf.zeros((num_super_ops, num_placements, num_devices))
         chosen = tf.TensorArray(tf.int32, num_super_ops)
-        state = (0, first, unused, _for_each(states, num_placements), chosen)
+        state = (0, first, unused, pull, _for_each(states, num_placements), chosen)
         return tf.while_loop(lambda n, *_: n < num_super_ops, place_next, state)[-1].stack()
 
 
@@ -154,10 +158,14 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
     return inputs, tuple(last)
 
 
-def _own(weights: Any, features: Any, names: Any, allowed: Any) -> Any:
-    """Return what the super-ops' own inputs and allowed devices add to the logits, `[T, D]`."""
-    own = features @ weights["features/output"] + allowed
-    return own + names @ weights["names/output"] if "names/output" in weights else own
+def _own(weights: Any, features: Any, allowed: Any) -> Any:
+    """Return what the super-ops' own features and allowed devices add to the logits, `[T, D]`."""
+    return features @ weights["features/output"] + allowed
+
+
+def _pulls(weights: Any, related: Any) -> Any:
+    """Return what each earlier super-op adds to the logit of its device, `[T, T]`."""
+    return tensorflow().tensordot(weights["relations/output"], related, 1)
 
 
 def _out_of_order(num_used: Any, used_before: Any) -> Any:

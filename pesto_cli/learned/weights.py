@@ -133,7 +133,7 @@ class Trained:
                 f"the weights have a setting {min(unknown)!r}, which {policy.name} does not know; "
                 "weights of this version were expected: train the policy again."
             )
-        known: dict[str, Any] = {**self.settings, **policy.settings}
+        known: dict[str, Any] = {**self.settings, **settings_of(policy)}
         try:
             return replace(policy, **known)
         except ValueError as error:
@@ -167,6 +167,16 @@ class Trained:
                 "profile of this machine."
             )
         return self.state
+
+
+def settings_of(policy: Policy) -> dict[str, float]:
+    """Return the settings of a policy that differ from the defaults, by name."""
+    values = {each.name: (getattr(policy, each.name), each.default) for each in fields(policy)}
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if name != "weights" and value != default
+    }
 
 
 def write_weights(path: Path | str, trained: Trained) -> None:
