@@ -136,10 +136,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _marks(comment: str) -> str:
-    """Return the marks of a block; an empty text for another comment.
+    """Return the comment before a block if it is a mark, otherwise an empty text.
 
     Raises:
-        ValueError: the comment begins like marks, but is none.
+        ValueError: the comment begins with the word of a mark, but is not a mark.
     """
     if MARKS.fullmatch(comment):
         return comment

@@ -183,8 +183,8 @@ class Parts:
     def least_ratios(self, share: float) -> FloatArray:
         """Return the time of a part with a share of each op, divided by that of the whole op.
 
-        The ratio is that of the fastest way to split the op; see `least`. A share that is
-        smaller than all shares with a price has the ratio of the smallest of these.
+        The ratio is that of the fastest way to split the op; see `least`. If all
+        priced shares are larger than `share`, it is the ratio of the smallest of them.
         """
         return self.least(lambda shares, ratios: float(np.interp(share, shares, ratios)))
 

@@ -16,12 +16,13 @@ HeteroG's policy sees the same as times on all devices and between them (Section
 All features are finite.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase, Role
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator
@@ -46,21 +47,14 @@ def features(super_ops: SuperOps) -> FloatArray:
     Ops count by their number in roles and phases, and by their time in op types.
     """
     problem = super_ops.problem
-    graph, of_op = problem.graph, super_ops.of_op
-    inside = np.flatnonzero(of_op >= 0)
-    of_op, number = of_op[inside], len(super_ops)
-
-    def total(values: FloatArray | IntArray) -> FloatArray:
-        return np.bincount(of_op, values[inside], number).astype(np.float64)
-
+    graph, total = problem.graph, _total_of(super_ops)
     time_us = np.where(problem.allowed, problem.duration_us, 0.0)
     total_us = np.column_stack([total(column) for column in time_us.T])
     exchanged = _exchanged(super_ops)
     count = total(np.ones(problem.num_ops))
     work_us = total(problem.min_duration_us)
     types = np.array([crc32(name.encode()) % TYPE_COLUMNS for name in graph.types])
-    held = np.bincount(graph.tensor_producer, graph.held_bytes, graph.num_ops)
-    sizes = (held, graph.resident_bytes, graph.num_members)
+    sizes = (_held_bytes(graph), graph.resident_bytes, graph.num_members)
     columns = [
         *map(_relative, total_us.T),
         *super_ops.allowed().T.astype(np.float64),
@@ -86,16 +80,12 @@ def relations(super_ops: SuperOps) -> FloatArray:
     All are relative to means, and multiplied by `RELATION_SCALE`.
     """
     problem, of_op, number = super_ops.problem, super_ops.of_op, len(super_ops)
-    graph, inside = problem.graph, np.flatnonzero(super_ops.of_op >= 0)
-    held = np.bincount(graph.tensor_producer, graph.held_bytes, graph.num_ops)
-    work, memory = (
-        np.bincount(of_op[inside], values[inside], number).astype(np.float64)
-        for values in (problem.min_duration_us, held + graph.resident_bytes)
-    )
+    graph, total = problem.graph, _total_of(super_ops)
+    work, memory = total(problem.min_duration_us), total(_held_bytes(graph) + graph.resident_bytes)
     load = _share(work, np.full(number, work.sum() / problem.num_devices))
     own = _relative(work)
     giver, taker = of_op[graph.tensor_producer[graph.consumer_tensor]], of_op[graph.consumers]
-    num_bytes = np.where(graph.consumer_on_host, 0, graph.tensor_bytes[graph.consumer_tensor])
+    num_bytes = _taken_bytes(graph)
     crosses = (giver != taker) & (giver >= 0) & (taker >= 0)
     exchanged = np.zeros((number, number))
     np.add.at(exchanged, (giver[crosses], taker[crosses]), num_bytes[crosses])
@@ -108,6 +98,29 @@ def relations(super_ops: SuperOps) -> FloatArray:
         np.log1p(_share(exchanged, mean_bytes)),
     )
     return RELATION_SCALE * np.tril(found, -1)
+
+
+def _total_of(super_ops: SuperOps) -> Callable[[FloatArray | IntArray], FloatArray]:
+    """Return a function that adds values of ops, `[num_ops]`, for each super-op."""
+    inside = np.flatnonzero(super_ops.of_op >= 0)
+    of_op = super_ops.of_op[inside]
+
+    def total(values: FloatArray | IntArray) -> FloatArray:
+        return np.bincount(of_op, values[inside], len(super_ops)).astype(np.float64)
+
+    return total
+
+
+def _held_bytes(graph: OpGraph) -> FloatArray:
+    """Return the bytes of the outputs that each op holds, `[num_ops]`."""
+    held = np.bincount(graph.tensor_producer, graph.held_bytes, graph.num_ops)
+    return held.astype(np.float64)
+
+
+def _taken_bytes(graph: OpGraph) -> IntArray:
+    """Return the bytes that each consumer of a tensor takes on its device, `[num_consumers]`."""
+    taken = graph.tensor_bytes[graph.consumer_tensor]
+    return np.where(graph.consumer_on_host, 0, taken)
 
 
 def _slowness(total_us: FloatArray) -> FloatArray:
@@ -158,7 +171,7 @@ def _exchanged(super_ops: SuperOps) -> list[FloatArray]:
     """Return bytes and edges that leave and enter each super-op, four times `[num_super_ops]`."""
     graph, of_op = super_ops.problem.graph, super_ops.of_op
     giver = graph.tensor_producer[graph.consumer_tensor]
-    num_bytes = np.where(graph.consumer_on_host, 0, graph.tensor_bytes[graph.consumer_tensor])
+    num_bytes = _taken_bytes(graph)
     tail, head = graph.edges.reshape(-1, 2).T
     columns = []
     for source, target, weight in (
