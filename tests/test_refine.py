@@ -1,6 +1,6 @@
 """Refinement: never worse than its starts, feasible, reproducible, optimal on small problems."""
 
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -14,10 +14,12 @@ from pesto_cli.data.schedule import Schedule, shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator, simulate
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.refine import refine
+from pesto_cli.refine import SUPER_OP_STAGES, refine
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.contraction import contract
+from pesto_cli.refine.families import families_of_super_ops
 from pesto_cli.refine.levels import Level
+from pesto_cli.refine.moves import MOVES
 from pesto_cli.refine.stages import OPS_PER_S, Cooling, Stage
 
 GPU0, GPU1 = 1, 2
@@ -268,3 +270,46 @@ def test_single_ops_are_annealed_if_a_level_loses_too_much() -> None:
     assert lost > 1.2
     assert refined_us(1.01 * lost) == start.makespan_us
     assert refined_us(0.99 * lost) < 250
+
+
+def unrolled(num_layers: int, num_steps: int) -> Problem:
+    """Layers of cells, each of which follows its layer's last step and the layer below.
+
+    The layers take 10 us a step, except for the last one, which takes as long as all others.
+    """
+    names, times, tensors = [], [], []
+    for layer in range(num_layers):
+        for step in range(num_steps):
+            names.append(f"model/layer_{layer}/step_{step}/cell")
+            times.append(10.0 if layer + 1 < num_layers else 10.0 * (num_layers - 1))
+            op = layer * num_steps + step
+            after = [op + 1] * (step + 1 < num_steps)
+            above = [op + num_steps] * (layer + 1 < num_layers)
+            tensors.append(Tensor(op, 100, [*after, *above]))
+    return on_gpus(labelled(OpGraph.build(names, tensors)), times, two_gpus())
+
+
+def test_super_ops_are_placed_as_layers() -> None:
+    problem = unrolled(5, 6)
+    families = families_of_super_ops(problem)
+    groups = {
+        tuple(families.members[first:end].tolist())
+        for first, end in pairwise(families.group_offsets.tolist())
+    }
+    of_layers = {tuple(range(6 * layer, 6 * layer + 6)) for layer in range(5)}
+    assert groups == of_layers | {tuple(range(30))}  # and all layers, which share a scope
+    start = everything_on(problem, GPU0)
+    found = refine(Simulator(problem), [start], limits(0.05), stages=SUPER_OP_STAGES)
+    last = found.device[24:]
+    assert len({*last.tolist()}) == 1  # all of its steps
+    assert (found.device[:24] != last[0]).all()
+    assert found.makespan_us < 0.7 * start.makespan_us
+
+
+def test_only_moves_of_groups_are_made_if_a_stage_wants_no_others() -> None:
+    problem = unrolled(3, 4)
+    start = everything_on(problem, GPU0)
+    single = {name: move for name, move in MOVES.builtin.items() if not move.of_groups}
+    assert {*single} == {"boundary", "cluster", "insertion"}
+    found = refine(Simulator(problem), [start], limits(0.01), moves=single, stages=SUPER_OP_STAGES)
+    assert (found.device == start.device).all()

@@ -17,7 +17,7 @@ from pesto_cli.files import Profile
 from pesto_cli.refine import refine
 from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.devices import fastest_device
-from pesto_cli.strategies.layers import layers_of_groups
+from pesto_cli.coarsen.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
 

@@ -21,13 +21,13 @@ from zlib import crc32
 
 import numpy as np
 
+from pesto_cli.coarsen.layers import layers_of_groups
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase, Role
 from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.groups import SuperOps
-from pesto_cli.strategies.layers import layers_of_groups
 
 # Op types are hashed into this number of columns, so a type that was never seen has one too.
 TYPE_COLUMNS = 16

@@ -1,33 +1,21 @@
 """Super-ops: colocation groups that a policy places together.
 
-`by_scope`: Spotlight (Gao, Chen and Li, ICML '18, Section 5.1, "Co-location group") puts ops with
-the same two-level prefix of their names into a super-op. Departures from it:
-
-- Scopes are those of the labels, so the scopes of a gradient are those of its forward op. Forward
-  pass, gradients and updates are separate super-ops, as they are by TensorFlow's names.
-- The scopes of time steps do not count. In TensorFlow 1, a recurrent layer is usually a loop, which
-  has one op for all time steps; an unrolled graph has one op for each.
-- Ops outside of all scopes, such as sums of gradients, are grouped by layer.
-- A colocation group is in the super-op of its longest op.
-- A colocation group with only one allowed device, such as a feed, is in no super-op.
-- If there are more than `MOST` super-ops, neighbours in topological order are joined.
+`by_scope`: those of Spotlight, see `coarsen/scopes.py`. If there are more than `MOST`, neighbours
+in topological order are joined.
 
 `around_longest`: HeteroG (Yi et al., CoNEXT '20, Section 4.1.1, "Per-group embeddings") takes the
 longest ops, and puts each other op to the one that is the fewest hops away. Here these are
 colocation groups that may run on several devices.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pesto_cli.coarsen.scopes import numbered, scopes_of_groups
 from pesto_cli.data.columns import BoolArray, IntArray
-from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.labels import Path
 from pesto_cli.data.problem import Problem
 from pesto_cli.strategies.devices import fastest_device
-from pesto_cli.strategies.layers import layers_of_groups
 
 LEVELS = 2
 MOST = 500
@@ -76,35 +64,13 @@ class SuperOps:
         return device[self.problem.graph.colocation_group]
 
 
-def by_scope(problem: Problem, levels: int = LEVELS) -> SuperOps:
-    """Group ops of one phase that share their outermost scopes.
-
-    levels: the number of scopes that count.
-    """
-    graph = problem.graph
-    layer = layers_of_groups(graph, problem.min_duration_us).of_group[graph.colocation_group]
-    columns = (graph.labels.phase.tolist(), _forward_paths(graph), layer.tolist())
-    keys = [
-        (phase, path[:-1][:levels] or of_layer)
-        for phase, path, of_layer in zip(*columns, strict=True)
-    ]
-    longest = np.argsort(problem.min_duration_us, kind="stable")
-    leader = np.zeros(graph.num_groups, dtype=np.int64)
-    leader[graph.colocation_group[longest]] = longest  # the last assignment wins
-    of_group = _numbered(problem, [keys[op] for op in leader.tolist()])
+def by_scope(problem: Problem) -> SuperOps:
+    """Group ops of one phase that share their two outermost scopes."""
+    of_group = scopes_of_groups(problem, LEVELS)
     count = int(of_group.max(initial=-1)) + 1
     if count > MOST:
         of_group = np.where(of_group < 0, -1, of_group * MOST // count)
     return SuperOps(problem, of_group)
-
-
-def _forward_paths(graph: OpGraph) -> list[Path]:
-    """Return the path of each op without time steps; a gradient has the path of its forward op."""
-    paths = graph.labels.layer_paths(graph.names)
-    return [
-        paths[op if name is None else graph.index_of.get(name, op)]
-        for op, name in enumerate(graph.labels.forward_op)
-    ]
 
 
 def around_longest(problem: Problem, most: int) -> SuperOps:
@@ -126,20 +92,4 @@ def around_longest(problem: Problem, most: int) -> SuperOps:
             break
         centre = reached
     centre[centre == graph.num_groups] = 0  # no path leads there
-    return SuperOps(problem, _numbered(problem, centre.tolist()))
-
-
-def _numbered(problem: Problem, keys: Sequence[object]) -> IntArray:
-    """Return the super-op of each colocation group with a choice: one for each key.
-
-    They are in topological order of their first ops; groups without a choice have -1.
-    """
-    has_choice = (problem.group_allowed.sum(axis=1) > 1).tolist()
-    number: dict[object, int] = {}
-    of_group = np.full(problem.graph.num_groups, -1, dtype=np.int64)
-    of_op = problem.graph.colocation_group.tolist()
-    for op in problem.graph.topological_order.tolist():
-        group = of_op[op]
-        if has_choice[group] and of_group[group] < 0:
-            of_group[group] = number.setdefault(keys[group], len(number))
-    return of_group
+    return SuperOps(problem, numbered(problem, centre.tolist()))

@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 import numpy as np
 
 from pesto_cli.coarsen import coarsen
+from pesto_cli.coarsen.scopes import scopes_of_groups
 from pesto_cli.data.columns import unique_rows
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Path, Phase
@@ -24,6 +25,8 @@ from pesto_cli.kernels import kernel
 HEAVY_QUANTILES = (0.5, 0.75, 0.9, 0.97, 0.99)
 COARSE_NODES = (300, 100, 40)
 SCOPE_DEPTHS = (1, 2, 3, 4)
+# Numbers of scopes that the ops of a super-op share.
+SUPER_OP_DEPTHS = (1, 2, 3)
 # Groups of the same op, or of the same scope of these depths, in this many consecutive layers or
 # time steps.
 REPEATS = (4, 16, 10**9)
@@ -64,19 +67,33 @@ def families_of_ops(problem: Problem) -> Families:
 
 @cached_per_problem
 def families_of_nodes(problem: Problem) -> Families:
-    """Return the families of a contracted problem: those of ops, and nodes of coarser problems."""
-    return _families(problem, chain(_labels(problem), _coarse_labels(problem)))
+    """Return the families of a contracted problem.
+
+    They are those of ops, super-ops, and nodes of coarser problems.
+    """
+    labels = (_labels(problem), _super_op_labels(problem), _coarse_labels(problem))
+    return _families(problem, chain(*labels))
 
 
-def _families(problem: Problem, labels: Iterable[IntArray]) -> Families:
+@cached_per_problem
+def families_of_super_ops(problem: Problem) -> Families:
+    """Return the families of super-ops alone: one for each of `SUPER_OP_DEPTHS`."""
+    return _families(problem, _super_op_labels(problem), with_single_units=False)
+
+
+def _families(
+    problem: Problem, labels: Iterable[IntArray], *, with_single_units: bool = True
+) -> Families:
+    """Return a family for each label; without single units, groups of one unit are in these."""
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
-    seen: set[bytes] = set()
-    families, weights = [[unit.reshape(1) for unit in units]], [ALONE_WEIGHT]
+    single = [unit.reshape(1) for unit in units]
+    families, weights = ([single], [ALONE_WEIGHT]) if with_single_units else ([], [])
+    seen = {members.tobytes() for group in families for members in group}
     for label in labels:
         groups = []
         for members in _groups(problem.graph.colocation_group, label, movable):
-            if len(members) > 1 and members.tobytes() not in seen:
+            if members.tobytes() not in seen:
                 seen.add(members.tobytes())
                 groups.append(members)
         if groups:
@@ -123,6 +140,11 @@ def _labels(problem: Problem) -> Iterator[IntArray]:
         yield _same(names)
         for depth in REPEATED_DEPTHS:
             yield _same("/".join(name.split("/")[:depth]) for name in names)
+
+
+def _super_op_labels(problem: Problem) -> Iterator[IntArray]:
+    for depth in SUPER_OP_DEPTHS:
+        yield scopes_of_groups(problem, depth)[problem.graph.colocation_group]
 
 
 def _coarse_labels(problem: Problem) -> Iterator[IntArray]:

@@ -1,6 +1,6 @@
 """Levels: the graph at one size, and the conversion of its schedules to and from op level."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,7 +13,12 @@ from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.contraction import CAP_OF_PARTS, contract
-from pesto_cli.refine.families import Families, families_of_nodes, families_of_ops
+from pesto_cli.refine.families import (
+    Families,
+    families_of_nodes,
+    families_of_ops,
+    families_of_super_ops,
+)
 
 # An op is short, and is contracted, if it takes at most `SHORT` times the makespan's lower bound,
 # and at most `SHORT_US`. In a deep graph, long ops too are a small share of the makespan.
@@ -27,24 +32,33 @@ class Level:
 
     full: simulator of the op-level problem.
     simulator: simulator of this level's problem, `coarsening.problem`.
+    num_nodes: the number of ops, nodes or super-ops whose devices change.
     """
 
     full: Simulator
     simulator: Simulator
     families: Families
     coarsening: Coarsening
+    num_nodes: int
 
     @classmethod
     def of_ops(cls, simulator: Simulator) -> Self:
         """Return the level of single ops."""
         problem = simulator.problem
         itself = Coarsening(problem, np.arange(problem.num_ops))
-        return cls(simulator, simulator, families_of_ops(problem), itself)
+        return cls(simulator, simulator, families_of_ops(problem), itself, problem.num_ops)
 
     @classmethod
     def contracted(cls, simulator: Simulator) -> Self:
         """Return the level with short ops merged: nearly exact, and several times faster."""
         return cls.of(simulator, _contraction(simulator.problem))
+
+    @classmethod
+    def super_ops(cls, simulator: Simulator) -> Self:
+        """Return the contracted level with only super-ops as families (`coarsen/scopes.py`)."""
+        level = cls.contracted(simulator)
+        families = families_of_super_ops(level.simulator.problem)
+        return replace(level, families=families, num_nodes=len(families.group_offsets) - 1)
 
     @classmethod
     def contracted_parts(cls, simulator: Simulator) -> Self:
@@ -55,7 +69,9 @@ class Level:
     def of(cls, simulator: Simulator, coarsening: Coarsening) -> Self:
         """Return the level of a coarsening of the simulator's problem."""
         problem = coarsening.problem
-        return cls(simulator, Simulator(problem), families_of_nodes(problem), coarsening)
+        return cls(
+            simulator, Simulator(problem), families_of_nodes(problem), coarsening, problem.num_ops
+        )
 
     @property
     def size(self) -> int:

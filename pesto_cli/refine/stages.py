@@ -41,6 +41,7 @@ class Cooling:
         number of nodes, as the effect of a move grows with the time of a node, not of the graph.
     hottest: the first temperature if there is time for many evaluations; see `FEW`.
     order: share of moves that change the order; the others change devices.
+    only_groups: whether only moves of groups of the families are made.
     """
 
     level: Callable[[Simulator], Level]
@@ -48,6 +49,7 @@ class Cooling:
     cold: float
     hottest: float | None = None
     order: float = 0.0
+    only_groups: bool = False
 
     def temperature(self, progress: float, patience: float) -> float:
         """Return the temperature at a progress of 0 to 1, in the unit of `hot`.
@@ -81,6 +83,9 @@ STAGES = (
     Stage(0.5, Cooling(Level.contracted, hot=0.25, cold=0.08, hottest=2.0)),
     Stage(0.2, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.1)),
 )
+# The placement of super-ops. Moves of clusters and single ops would only destroy it at this
+# temperature.
+SUPER_OP_STAGES = (Stage(1.0, Cooling(Level.super_ops, hot=0.3, cold=0.015, only_groups=True)),)
 ROBUST_STAGES = (
     Stage(0.5, Cooling(Level.contracted, hot=1.0, cold=0.08, order=0.1)),
     Stage(0.5, Cooling(Level.of_ops, hot=0.5, cold=0.1, order=0.2)),
@@ -144,6 +149,20 @@ def refine(
     return chains.best
 
 
+def evaluations_of_super_ops(simulator: Simulator, limits: Limits) -> float:
+    """Return how many placements a search evaluates for each super-op, about."""
+    level = Level.super_ops(simulator)
+    return _evaluations(level, level.size, limits)
+
+
+def _evaluations(level: Level, work: int, limits: Limits) -> float:
+    """Return how many placements a chain evaluates for each node, about.
+
+    work: ops and edges that are simulated in an evaluation.
+    """
+    return limits.time_limit_s * OPS_PER_S / max(1, work * level.num_nodes)
+
+
 class _Chains:
     """The chains of all workers, through all stages."""
 
@@ -182,7 +201,7 @@ class _Chains:
         workers = range(self._limits.workers)
         level = self._level_for(stage)
         starts = [self.best if stage.together else self._bests[worker] for worker in workers]
-        chains = [self._chain(worker, level, starts[worker]) for worker in workers]
+        chains = [self._chain(worker, level, stage, starts[worker]) for worker in workers]
         seen = [chain.objective for chain in chains]
         with ThreadPoolExecutor(len(chains)) as threads:
             rounds = max(MIN_ROUNDS, int(stage.share * self._limits.time_limit_s))
@@ -218,19 +237,21 @@ class _Chains:
             self._levels[made_by] = made_by(self._simulator)
         return self._levels[made_by]
 
-    def _chain(self, worker: int, level: Level, start: Schedule) -> Chain:
+    def _chain(self, worker: int, level: Level, stage: Stage, start: Schedule) -> Chain:
         seed = (self._limits.seed, self._stages_run, worker)
-        samples = self._samples
+        samples, moves = self._samples, self._moves
+        if stage.cooling.only_groups:
+            moves = {name: move for name, move in moves.items() if move.of_groups}
         if samples is not None and level.simulator is not self._simulator:
             samples = samples.of_nodes(level.coarsening)
-        chain = Chain(level.simulator, level.families, seed, self._moves, samples)
+        chain = Chain(level.simulator, level.families, seed, moves, samples)
         chain.go_to(*level.projected(start))
         return chain
 
     def _anneal(self, stage: Stage, level: Level, chain: Chain, until: float) -> None:
         """Run a chain until the progress of the stage reaches `until`, or a stop is requested."""
         batch = self._batch(stage, level)
-        unit_us = self._bound_us / max(1, level.simulator.problem.num_ops)
+        unit_us = self._bound_us / max(1, level.num_nodes)
         while not self._limits.stop.is_set():
             progress = self._progress(stage.share, level, chain)
             if progress >= until:
@@ -269,8 +290,7 @@ class _Chains:
     def _patience(self, stage: Stage) -> float:
         """From 0 to 1: whether there is time for `FEW` or for `MANY` evaluations of each node."""
         level = self._level_of(stage.cooling.level)
-        nodes = level.simulator.problem.num_ops
-        evaluations = self._limits.time_limit_s * OPS_PER_S / max(1, self._work(level) * nodes)
+        evaluations = _evaluations(level, self._work(level), self._limits)
         return float(np.clip(np.log(max(evaluations, FEW) / FEW) / np.log(MANY / FEW), 0.0, 1.0))
 
     def _work(self, level: Level) -> int:

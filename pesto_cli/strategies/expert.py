@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from pesto_cli.bounds.canonical import RESOLUTION, rounded
+from pesto_cli.coarsen.layers import Layers
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule, objective, rounding_us
@@ -19,7 +20,6 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.strategies.balanced_cuts import balanced_cuts
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.layer_placer import LayerPlacer
-from pesto_cli.strategies.layers import Layers
 
 
 @dataclass(frozen=True)

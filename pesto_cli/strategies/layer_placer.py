@@ -5,12 +5,12 @@ from typing import Self
 
 import numpy as np
 
+from pesto_cli.coarsen.layers import Layers, layers_of_groups
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
-from pesto_cli.strategies.layers import Layers, layers_of_groups
 from pesto_cli.strategies.order import ordered
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.bounds.canonical import rounded
+from pesto_cli.coarsen.layers import layers_of_groups
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
@@ -19,7 +20,6 @@ from pesto_cli.sharding.decisions import MAX_PARTS
 from pesto_cli.sharding.problems import prices_of
 from pesto_cli.strategies.balanced_cuts import balanced_cuts
 from pesto_cli.strategies.devices import accelerators, speeds
-from pesto_cli.strategies.layers import layers_of_groups
 
 # A device of a pipeline has at most this many micro-batches.
 MAX_MICRO_BATCHES = 4

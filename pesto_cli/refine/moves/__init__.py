@@ -32,11 +32,14 @@ class Move:
     weight: relative frequency among the moves with the same `of_order`; above 0.
     of_order: whether the move changes the order; otherwise it changes devices. The stages of the
         search set the share of moves of the order.
+    of_groups: whether the moved units are groups of the families, perhaps with neighbours that
+        follow them.
     """
 
     propose: Any
     weight: float
     of_order: bool = False
+    of_groups: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 < self.weight < math.inf:
@@ -67,10 +70,10 @@ def _arguments() -> tuple[Neighbourhood, State, Random, Change]:
 MOVES: Registry[Move] = Registry(
     "pesto.moves",
     {
-        "relocate": Move(relocate, weight=0.55),
+        "relocate": Move(relocate, weight=0.55, of_groups=True),
         "cluster": Move(cluster, weight=0.22),
         "boundary": Move(boundary, weight=0.13),
-        "swap": Move(swap, weight=0.10),
+        "swap": Move(swap, weight=0.10, of_groups=True),
         "insertion": Move(insertion, weight=1.0, of_order=True),
     },
     _misfit,

@@ -7,8 +7,8 @@ consumer, whose gradients need the sum. Any other op belongs to the op of its pr
 
 import numpy as np
 
+from pesto_cli.coarsen.layers import behind_gradients
 from pesto_cli.data.graph import IntArray, OpGraph
-from pesto_cli.strategies.layers import behind_gradients
 
 
 def forward_op(graph: OpGraph) -> IntArray:
