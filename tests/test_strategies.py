@@ -333,6 +333,24 @@ def test_with_one_worker_a_warm_start_gets_half_of_the_time_unless_it_is_slower_
     assert from_poor == cold
 
 
+def test_super_ops_are_placed_first_unless_there_is_a_warm_start_or_no_time(
+    diamond: Problem,
+) -> None:
+    def stages(context: Context) -> set[str]:
+        found = set[str]()
+        run(
+            diamond,
+            Pesto(num_nodes=2),
+            replace(context, on_progress=lambda progress: found.add(progress.stage)),
+        )
+        return {stage for stage in found if stage.startswith("super-ops")}
+
+    assert stages(QUICK) == {"super-ops from one device", "super-ops from layers"}
+    start = run(diamond, "pesto", QUICK).schedule.placement
+    assert stages(replace(QUICK, warm_start=start)) == set()
+    assert stages(Context(replace(QUICK.limits, time_limit_s=1e-9))) == set()
+
+
 def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:
     result = run(diamond, "pesto", QUICK)
     assert result.makespan_us == 14

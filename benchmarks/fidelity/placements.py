@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pesto_cli import api as pesto
+from pesto_cli.coarsen.layers import layers_of_groups
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.solution import Solution
@@ -17,7 +18,6 @@ from pesto_cli.files import Profile
 from pesto_cli.refine import refine
 from pesto_cli.strategies.data_parallel import DataParallel
 from pesto_cli.strategies.devices import fastest_device
-from pesto_cli.coarsen.layers import layers_of_groups
 from pesto_cli.strategies.order import ordered
 from pesto_cli.strategies.run import judged
 

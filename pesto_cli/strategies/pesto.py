@@ -1,9 +1,11 @@
 """`pesto`: coarsen, solve the coarse graph as a 0-1 ILP, expand to op level, refine.
 
-The strategy follows Pesto, Section 3, with two additions. First, an optimum of the coarse graph can
-be worse at op level than the result of a cheap strategy. So the search also starts from cheap
+The strategy follows Pesto, Section 3, with three additions. First, an optimum of the coarse graph
+can be worse at op level than the result of a cheap strategy. So the search also starts from cheap
 strategies and from the baselines that the time limit allows, and never returns a worse schedule.
-Second, the result of the ILP is refined at op level, which gives most of the improvement.
+Second, it searches placements of super-ops, which are whole scopes of a model (Spotlight, Section
+5.1). Third, the best of all these schedules are refined at op level, which gives most of the
+improvement.
 """
 
 from collections.abc import Mapping
