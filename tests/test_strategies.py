@@ -351,6 +351,14 @@ def test_super_ops_are_placed_first_unless_there_is_a_warm_start_or_no_time(
     assert stages(Context(replace(QUICK.limits, time_limit_s=1e-9))) == set()
 
 
+def test_a_schedule_found_before_may_be_better_than_the_only_other_start(diamond: Problem) -> None:
+    worse, better = (run(diamond, name, QUICK).schedule for name in ("single", "pesto"))
+    only_warm = Pesto(num_nodes=2, cheap_starts=False)
+    context = replace(QUICK, warm_start=worse.placement)
+    found = only_warm.place(diamond, context, {"before": better})
+    assert found.schedule.makespan_us <= better.makespan_us < worse.makespan_us
+
+
 def test_pesto_finds_the_parallel_branches(diamond: Problem) -> None:
     result = run(diamond, "pesto", QUICK)
     assert result.makespan_us == 14

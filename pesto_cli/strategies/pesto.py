@@ -26,7 +26,7 @@ from pesto_cli.evaluation.feasibility import unavoidable_shortfall
 from pesto_cli.evaluation.sampling import check_varies
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.printable import logger
-from pesto_cli.refine import SUPER_OP_STAGES, evaluations_of_super_ops, refine
+from pesto_cli.refine import refine
 from pesto_cli.strategies.baechi.m_etf import MEtf
 from pesto_cli.strategies.context import Context, Strategy
 from pesto_cli.strategies.devices import accelerators
@@ -42,6 +42,7 @@ from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.single import Single
 from pesto_cli.strategies.split_search import split_or_whole
 from pesto_cli.strategies.split_search.ways import is_short
+from pesto_cli.strategies.super_ops import SUPER_OPS_SHARE, has_time_for_super_ops, placed_super_ops
 from pesto_cli.strategies.time_shares import Share, shares
 
 # The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
@@ -59,11 +60,6 @@ BASELINE_US_PER_OP = 150.0
 BASELINES_SHARE = 0.15
 # On many devices baselines and the expert take longer; all starts end at this share of the time.
 STARTS_SHARE = 0.3
-
-# The share of the time limit for the search of placements of super-ops.
-SUPER_OPS_SHARE = 0.4
-# It is left out if it evaluates fewer placements for each super-op.
-FEWEST_EVALUATIONS = 5.0
 
 # Starts that place whole layers.
 LAYERS = (Expert.name, Interleaved.name)
@@ -155,15 +151,9 @@ class Pesto:
         if hopeless is not None:
             left_out = f"no placement can fit into memory, so the search is skipped: {hopeless}."
             return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us, (left_out,))
-        on_super_ops = replace(
-            context.limits, time_limit_s=SUPER_OPS_SHARE * context.limits.time_limit_s
-        )
-        if (
-            problem.num_ops > self.num_nodes
-            and WARM_START not in starts
-            and evaluations_of_super_ops(simulator, on_super_ops) >= FEWEST_EVALUATIONS
-        ):
-            starts |= _of_super_ops(simulator, starts, share(SUPER_OPS_SHARE), incumbent)
+        begins = self._starts_of_super_ops(simulator, starts, context.limits)
+        if begins:
+            starts |= placed_super_ops(simulator, begins, share(SUPER_OPS_SHARE), incumbent)
             share = shares(share(1 - SUPER_OPS_SHARE, 1.0))
         if not context.limits.stop.is_set():
             incumbent.begin("coarse ILP")
@@ -185,6 +175,22 @@ class Pesto:
         notes = (coarse.left_out,) if coarse.left_out else ()
         solution = Solution.of(problem, best, incumbent.lower_bound_us, notes)
         return replace(solution, sampled=sampled)
+
+    def _starts_of_super_ops(
+        self, simulator: Simulator, starts: Mapping[str, Schedule], limits: Limits
+    ) -> dict[str, Schedule]:
+        """Return the starts from which super-ops are placed, by name.
+
+        There are none if the graph needs no coarsening, with a good warm start, or without time.
+        """
+        is_coarsened = simulator.problem.num_ops > self.num_nodes
+        has_starts = Single.name in starts and WARM_START not in starts
+        if not is_coarsened or not has_starts or limits.stop.is_set():
+            return {}
+        if not has_time_for_super_ops(simulator, limits):
+            return {}
+        layers = min((starts[name] for name in LAYERS), key=lambda each: each.makespan_us)
+        return {"one device": starts[Single.name], "layers": layers}
 
     def solve_coarsely(
         self, simulator: Simulator, limits: Limits, starts: list[Schedule]
@@ -221,7 +227,7 @@ class Pesto:
             starts[WARM_START] = _replayed(simulator, context.warm_start)
             if not self.cheap_starts:
                 return starts
-        starts["single"] = Single()(problem, context).schedule
+        starts[Single.name] = Single()(problem, context).schedule
         in_time = replace(context, limits=share(BASELINES_SHARE))
         starts[Expert.name] = Expert()(problem, in_time).schedule
         starts[Interleaved.name] = Interleaved()(problem, in_time).schedule
@@ -237,26 +243,6 @@ class Pesto:
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = BASELINES[name](problem, in_time).schedule
         return starts
-
-
-def _of_super_ops(
-    simulator: Simulator, starts: Mapping[str, Schedule], limits: Limits, incumbent: Incumbent
-) -> dict[str, Schedule]:
-    """Return two placements of super-ops by name: found from one device, and from layers."""
-    layers = min((starts[name] for name in LAYERS), key=lambda schedule: schedule.makespan_us)
-    share, found = shares(limits), dict[str, Schedule]()
-    for begin, start, until in (("one device", starts["single"], 0.5), ("layers", layers, 1.0)):
-        source = f"super-ops from {begin}"
-        incumbent.begin(source)
-        found[source] = refine(
-            simulator,
-            [start],
-            share(0.5, until),
-            lower_bound_us=incumbent.lower_bound_us,
-            stages=SUPER_OP_STAGES,
-        )
-        incumbent.offer(source, found[source])
-    return found
 
 
 def deviation_of(problem: Problem, context: Context) -> FloatArray:
