@@ -42,7 +42,7 @@ from pesto_cli.strategies.robust import ROBUST_SHARE, refined_robustly
 from pesto_cli.strategies.single import Single
 from pesto_cli.strategies.split_search import split_or_whole
 from pesto_cli.strategies.split_search.ways import is_short
-from pesto_cli.strategies.super_ops import SUPER_OPS_SHARE, has_time_for_super_ops, placed_super_ops
+from pesto_cli.strategies.super_ops import placed_super_ops, share_of_super_ops
 from pesto_cli.strategies.time_shares import Share, shares
 
 # The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
@@ -151,10 +151,11 @@ class Pesto:
         if hopeless is not None:
             left_out = f"no placement can fit into memory, so the search is skipped: {hopeless}."
             return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us, (left_out,))
-        begins = self._starts_of_super_ops(simulator, starts, context.limits)
-        if begins:
-            starts |= placed_super_ops(simulator, begins, share(SUPER_OPS_SHARE), incumbent)
-            share = shares(share(1 - SUPER_OPS_SHARE, 1.0))
+        begins = self._starts_of_super_ops(starts, problem)
+        own = share_of_super_ops(simulator, context.limits) if begins else 0.0
+        if own and not context.limits.stop.is_set():
+            starts |= placed_super_ops(simulator, begins, share(own), incumbent)
+            share = shares(share(1 - own, 1.0))
         if not context.limits.stop.is_set():
             incumbent.begin("coarse ILP")
             coarse = self.solve_coarsely(simulator, share(ilp_share), list(starts.values()))
@@ -177,17 +178,13 @@ class Pesto:
         return replace(solution, sampled=sampled)
 
     def _starts_of_super_ops(
-        self, simulator: Simulator, starts: Mapping[str, Schedule], limits: Limits
+        self, starts: Mapping[str, Schedule], problem: Problem
     ) -> dict[str, Schedule]:
         """Return the starts from which super-ops are placed, by name.
 
-        There are none if the graph needs no coarsening, with a good warm start, or without time.
+        There are none if the graph needs no coarsening, or with a good warm start.
         """
-        is_coarsened = simulator.problem.num_ops > self.num_nodes
-        has_starts = Single.name in starts and WARM_START not in starts
-        if not is_coarsened or not has_starts or limits.stop.is_set():
-            return {}
-        if not has_time_for_super_ops(simulator, limits):
+        if problem.num_ops <= self.num_nodes or Single.name not in starts or WARM_START in starts:
             return {}
         layers = min((starts[name] for name in LAYERS), key=lambda each: each.makespan_us)
         return {"one device": starts[Single.name], "layers": layers}

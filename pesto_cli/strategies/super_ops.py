@@ -1,7 +1,6 @@
 """Placements of super-ops, from which the search of whole ops starts (`coarsen/scopes.py`)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.schedule import Schedule
@@ -10,16 +9,17 @@ from pesto_cli.refine import SUPER_OP_STAGES, evaluations_of_super_ops, refine
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.time_shares import shares
 
-# The share of the time limit of a search, for the placement of super-ops from all starts.
-SUPER_OPS_SHARE = 0.4
-# Super-ops are not placed if there is time for fewer evaluations of each.
-FEWEST_EVALUATIONS = 5.0
+# The largest share of the time limit of a search for the placement of super-ops.
+MOST_SHARE = 0.4
+# The fewest and the most evaluations of each super-op: with fewer, super-ops are not placed; more
+# hardly make the placement better.
+FEWEST, MOST = 5.0, 200.0
 
 
-def has_time_for_super_ops(simulator: Simulator, limits: Limits) -> bool:
-    """Whether a search with these limits has enough time to place super-ops."""
-    own = replace(limits, time_limit_s=SUPER_OPS_SHARE * limits.time_limit_s)
-    return evaluations_of_super_ops(simulator, own) >= FEWEST_EVALUATIONS
+def share_of_super_ops(simulator: Simulator, limits: Limits) -> float:
+    """Return the share of a search's time limit in which super-ops are placed; 0 without time."""
+    evaluations = MOST_SHARE * evaluations_of_super_ops(simulator, limits)
+    return MOST_SHARE * min(1.0, MOST / evaluations) if evaluations >= FEWEST else 0.0
 
 
 def placed_super_ops(
