@@ -306,10 +306,23 @@ def test_super_ops_are_placed_as_layers() -> None:
     assert found.makespan_us < 0.7 * start.makespan_us
 
 
-def test_only_moves_of_groups_are_made_if_a_stage_wants_no_others() -> None:
+def test_a_stage_of_groups_makes_no_other_moves() -> None:
     problem = unrolled(3, 4)
     start = everything_on(problem, GPU0)
     single = {name: move for name, move in MOVES.builtin.items() if not move.of_groups}
     assert {*single} == {"boundary", "cluster", "insertion"}
     found = refine(Simulator(problem), [start], limits(0.01), moves=single, stages=SUPER_OP_STAGES)
     assert (found.device == start.device).all()
+
+
+def test_a_graph_whose_ops_are_pinned_has_no_super_ops() -> None:
+    problem = unrolled(3, 4)
+    pinned = np.zeros_like(problem.allowed)
+    pinned[:, GPU0] = True
+    simulator = Simulator(problem.constrained(permitted=pinned))
+    level = Level.super_ops(simulator)
+    assert level.num_nodes == 0
+    assert level.families.group_offsets.tolist() == [0]
+    start = everything_on(simulator.problem, GPU0)
+    found = refine(simulator, [start], limits(0.01), stages=SUPER_OP_STAGES)
+    assert found.makespan_us == start.makespan_us

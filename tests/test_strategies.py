@@ -314,10 +314,8 @@ def test_with_one_worker_a_warm_start_gets_half_of_the_time_unless_it_is_slower_
 ) -> None:
     refined_from: list[list[float]] = []
 
-    def refine(_: Simulator, starts: list[Schedule], *__: Any, **options: Any) -> Schedule:
-        if "stages" not in options:  # of super-ops
-            refined_from.append([start.makespan_us for start in starts])
-        return starts[0]
+    def refine(simulator: Simulator, starts: list[Schedule], *_: Any, **__: Any) -> None:
+        refined_from.append([start.makespan_us for start in starts])
 
     pesto = sys.modules["pesto_cli.strategies.pesto"]
     monkeypatch.setattr(pesto, "refine", refine)
@@ -333,22 +331,27 @@ def test_with_one_worker_a_warm_start_gets_half_of_the_time_unless_it_is_slower_
     assert from_poor == cold
 
 
-def test_super_ops_are_placed_first_unless_there_is_a_warm_start_or_no_time(
-    diamond: Problem,
-) -> None:
-    def stages(context: Context) -> set[str]:
-        found = set[str]()
-        run(
-            diamond,
-            Pesto(num_nodes=2),
-            replace(context, on_progress=lambda progress: found.add(progress.stage)),
-        )
-        return {stage for stage in found if stage.startswith("super-ops")}
+def stages_of(problem: Problem, strategy: Pesto, context: Context) -> list[str]:
+    """Return the names of the stages of a search, in order."""
+    found: list[str] = []
+    run(problem, strategy, replace(context, on_progress=lambda each: found.append(each.stage)))
+    return [*dict.fromkeys(found)]
 
-    assert stages(QUICK) == {"super-ops from one device", "super-ops from layers"}
-    start = run(diamond, "pesto", QUICK).schedule.placement
-    assert stages(replace(QUICK, warm_start=start)) == set()
-    assert stages(Context(replace(QUICK.limits, time_limit_s=1e-9))) == set()
+
+def test_super_ops_come_before_the_ilp_unless_there_is_a_good_warm_start_or_no_time() -> None:
+    problem = random_problem(np.random.default_rng(2))
+    coarse, both = Pesto(num_nodes=2), ["super-ops from one device", "super-ops from layers"]
+
+    def first_stages(context: Context, strategy: Pesto = coarse) -> list[str]:
+        stages = stages_of(problem, strategy, context)
+        return [stage for stage in stages if stage in (*both, "coarse ILP")]
+
+    assert first_stages(QUICK) == [*both, "coarse ILP"]
+    assert first_stages(QUICK, Pesto()) == ["coarse ILP"]  # it needs no coarse graph
+    good, bad = (run(problem, name, QUICK).schedule.placement for name in (Pesto(), "random"))
+    assert first_stages(replace(QUICK, warm_start=good)) == ["coarse ILP"]
+    assert first_stages(replace(QUICK, warm_start=bad)) == [*both, "coarse ILP"]
+    assert first_stages(Context(replace(QUICK.limits, time_limit_s=1e-9))) == ["coarse ILP"]
 
 
 def test_a_schedule_found_before_may_be_better_than_the_only_other_start(diamond: Problem) -> None:

@@ -33,12 +33,12 @@ def scopes_of_groups(problem: Problem, depth: int) -> IntArray:
     """
     return numbered(
         problem,
-        [(phase, scopes[:depth] or layer) for phase, scopes, layer in _longest_ops(problem)],
+        [(phase, scopes[:depth] or layer) for phase, scopes, layer in _labels_of_groups(problem)],
     )
 
 
 @cached_per_problem
-def _longest_ops(problem: Problem) -> list[tuple[int, Path, int]]:
+def _labels_of_groups(problem: Problem) -> list[tuple[int, Path, int]]:
     """Return the phase, the scopes and the layer of the longest op of each colocation group."""
     graph = problem.graph
     layer = layers_of_groups(graph, problem.min_duration_us).of_group
@@ -47,8 +47,8 @@ def _longest_ops(problem: Problem) -> list[tuple[int, Path, int]]:
     leader[graph.colocation_group[longest]] = longest  # the last assignment wins
     paths = _forward_paths(graph)
     return [
-        (phase, paths[op][:-1], of_group)
-        for phase, op, of_group in zip(
+        (phase, paths[op][:-1], of_layer)
+        for phase, op, of_layer in zip(
             graph.labels.phase[leader].tolist(), leader.tolist(), layer.tolist(), strict=True
         )
     ]

@@ -77,14 +77,17 @@ def families_of_nodes(problem: Problem) -> Families:
 
 @cached_per_problem
 def families_of_super_ops(problem: Problem) -> Families:
-    """Return the families of super-ops alone: one for each of `SUPER_OP_DEPTHS`."""
+    """Return the families of super-ops alone, at most one for each of `SUPER_OP_DEPTHS`."""
     return _families(problem, _super_op_labels(problem), with_single_units=False)
 
 
 def _families(
     problem: Problem, labels: Iterable[IntArray], *, with_single_units: bool = True
 ) -> Families:
-    """Return a family for each label; without single units, groups of one unit are in these."""
+    """Return a family for each array of labels, after that of single units if it is wanted.
+
+    Each group occurs once.
+    """
     movable = problem.group_allowed.sum(axis=1) > 1
     units = np.flatnonzero(movable)
     single = [unit.reshape(1) for unit in units]
@@ -93,7 +96,7 @@ def _families(
     for label in labels:
         groups = []
         for members in _groups(problem.graph.colocation_group, label, movable):
-            if members.tobytes() not in seen:
+            if len(members) and members.tobytes() not in seen:
                 seen.add(members.tobytes())
                 groups.append(members)
         if groups:

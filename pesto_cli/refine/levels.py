@@ -32,7 +32,8 @@ class Level:
 
     full: simulator of the op-level problem.
     simulator: simulator of this level's problem, `coarsening.problem`.
-    num_nodes: the number of ops, nodes or super-ops whose devices change.
+    num_nodes: number of ops or nodes, or of different super-ops; temperatures are in units of the
+        bound divided by it.
     """
 
     full: Simulator

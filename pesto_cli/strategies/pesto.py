@@ -45,9 +45,9 @@ from pesto_cli.strategies.split_search.ways import is_short
 from pesto_cli.strategies.super_ops import placed_super_ops, share_of_super_ops
 from pesto_cli.strategies.time_shares import Share, shares
 
-# The ILP's share of the time limit; the refinement gets the rest. If the graph is small enough to
-# be solved without coarsening, the ILP may prove the optimum. Otherwise more time hardly improves
-# its result (docs/search.md).
+# The ILP's share of the time that starts and super-ops leave; the refinement gets the rest. If the
+# graph is small enough to be solved without coarsening, the ILP may prove the optimum. Otherwise
+# more time hardly improves its result (docs/search.md).
 ILP_SHARE = 0.15
 COARSE_ILP_SHARE = 0.05
 
@@ -151,11 +151,14 @@ class Pesto:
         if hopeless is not None:
             left_out = f"no placement can fit into memory, so the search is skipped: {hopeless}."
             return Solution.of(problem, incumbent.schedule, incumbent.lower_bound_us, (left_out,))
-        begins = self._starts_of_super_ops(starts, problem)
-        own = share_of_super_ops(simulator, context.limits) if begins else 0.0
-        if own and not context.limits.stop.is_set():
-            starts |= placed_super_ops(simulator, begins, share(own), incumbent)
-            share = shares(share(1 - own, 1.0))
+        super_op_starts = self._super_op_starts(problem, starts)
+        if super_op_starts and not context.limits.stop.is_set():
+            super_op_share = share_of_super_ops(simulator, context.limits)
+            share = shares(share(1.0))
+            if super_op_share:
+                limits = share(super_op_share)
+                starts |= placed_super_ops(simulator, super_op_starts, limits, incumbent)
+                share = shares(share(1 - super_op_share, 1.0))
         if not context.limits.stop.is_set():
             incumbent.begin("coarse ILP")
             coarse = self.solve_coarsely(simulator, share(ilp_share), list(starts.values()))
@@ -177,8 +180,8 @@ class Pesto:
         solution = Solution.of(problem, best, incumbent.lower_bound_us, notes)
         return replace(solution, sampled=sampled)
 
-    def _starts_of_super_ops(
-        self, starts: Mapping[str, Schedule], problem: Problem
+    def _super_op_starts(
+        self, problem: Problem, starts: Mapping[str, Schedule]
     ) -> dict[str, Schedule]:
         """Return the starts from which super-ops are placed, by name.
 
@@ -186,7 +189,7 @@ class Pesto:
         """
         if problem.num_ops <= self.num_nodes or Single.name not in starts or WARM_START in starts:
             return {}
-        layers = min((starts[name] for name in LAYERS), key=lambda each: each.makespan_us)
+        layers = min((starts[name] for name in LAYERS), key=lambda each: objective(problem, each))
         return {"one device": starts[Single.name], "layers": layers}
 
     def solve_coarsely(

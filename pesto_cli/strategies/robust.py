@@ -22,7 +22,7 @@ NUM_SAMPLES = 6
 NUM_NEW_SAMPLES = 50
 # Seeds of these samples, which are the same in all searches.
 SEED, NEW_SEED = 1, 2
-# The share of the time limit in which the mean makespan is minimised.
+# The share of the time that starts and super-ops leave, in which the mean makespan is minimised.
 ROBUST_SHARE = 0.4
 
 

@@ -33,7 +33,7 @@ class Move:
     of_order: whether the move changes the order; otherwise it changes devices. The stages of the
         search set the share of moves of the order.
     of_groups: whether the moved units are groups of the families, perhaps with neighbours that
-        follow them.
+        follow them. Only these moves are used in the placement of super-ops.
     """
 
     propose: Any
