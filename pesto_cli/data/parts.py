@@ -183,8 +183,8 @@ class Parts:
     def least_ratios(self, share: float) -> FloatArray:
         """Return the time of a part with a share of each op, divided by that of the whole op.
 
-        The ratio is that of the fastest way to split the op; see `least`. If all
-        priced shares are larger than `share`, it is the ratio of the smallest of them.
+        The ratio is that of the fastest way to split the op; see `least`. Profiles have prices for
+        some shares only. Below the smallest of these shares, its own ratio is returned.
         """
         return self.least(lambda shares, ratios: float(np.interp(share, shares, ratios)))
 
