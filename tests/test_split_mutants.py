@@ -12,9 +12,8 @@ from training_graphs import Build, exported
 from pesto_cli.apply import splitting
 from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.plan import Choice, Plan
-from pesto_cli.sharding import control_edges, expansion
+from pesto_cli.sharding import control_edges, program_columns
 from pesto_cli.sharding.alternative import one_op_each
-from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.layouts import Partial
 from pesto_cli.sharding.pieces import sliced
@@ -93,14 +92,14 @@ def take_norms_of_partial_sums(patch: pytest.MonkeyPatch) -> None:
 
 
 def decay_in_each_part(patch: pytest.MonkeyPatch) -> None:
-    program_of = expansion.program_of
+    program_of = program_columns.program_of
 
     def of_decision(decision: Any) -> Any:
         if "whole" in decision.alternative.name:
             return one_op_each(decision.spec, decision.alternative, decision.sizes)
         return program_of(decision)
 
-    patch.setattr(expansion, "program_of", of_decision)
+    patch.setattr(program_columns, "program_of", of_decision)
 
 
 def take_statistics_of_one_part(patch: pytest.MonkeyPatch) -> None:
@@ -171,8 +170,8 @@ MUTANTS = {
 @pytest.fixture
 def forgotten_programs() -> Iterator[Callable[[], None]]:
     """A function that forgets the programs of split ops, which are kept between expansions."""
-    yield program_of.cache_clear
-    program_of.cache_clear()
+    yield program_columns.columns_of.cache_clear
+    program_columns.columns_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", MUTANTS)

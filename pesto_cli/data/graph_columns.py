@@ -1,6 +1,8 @@
 """The columns of an op graph, computed from rows."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +53,7 @@ def dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> Int
     """Number groups from 0 in order of appearance; every None is a group of one op."""
     if groups is None:
         return np.arange(num_ops, dtype=np.int64)
-    number: dict[object, int] = {}
-    keys = (("alone", op) if group is None else group for op, group in enumerate(groups))
-    return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+    unused = count()
+    number = defaultdict[int | str, int](unused.__next__)
+    numbers = [next(unused) if group is None else number[group] for group in groups]
+    return np.array(numbers, dtype=np.int64)

@@ -1,7 +1,6 @@
 """Small constants among the inputs of parts: each part has the slice that it takes."""
 
 from dataclasses import replace
-from functools import lru_cache
 
 from pesto_cli.data.specs import Operand, Value
 from pesto_cli.sharding.alternative import FromSlot, PartOp, Program, Source, scaled
@@ -9,7 +8,6 @@ from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import Partial, Split
 
 
-@lru_cache(maxsize=2**12)
 def program_of(decision: Decision) -> Program:
     """Return the program of a decision; inputs with known values are constants of its ops."""
     program = decision.alternative.program(decision.spec, decision.alternative, decision.sizes)

@@ -140,29 +140,32 @@ class ControlEdges:
         In the graph, a path orders a read and a write. In the split graph, this path may contain
         another part of an op, for example if a whole op takes the first copy of a mirrored value.
         """
-        pieces = {
-            piece: list[int]()
-            for op, decision in self._decided.items()
-            if is_variable(decision.spec)
-            for piece in self._images[op]
-        }
-        for op, inputs in enumerate(self._ops.inputs):
-            for source in inputs:
-                accesses = pieces.get(source[0]) if source is not None else None
-                if accesses is not None and op not in accesses[-1:]:
-                    accesses.append(op)
-        for accesses in pieces.values():
-            last_write, reads = None, list[int]()
-            for op in accesses:
-                is_write = self._graph.types[self._ops.origin[op]] not in READS
-                before = [] if last_write is None else [last_write]
-                before += reads if is_write else []
-                self._ops.controls += [
-                    (access, op)
-                    for access in before
-                    if self._ops.origin[access] != self._ops.origin[op]
-                ]
-                if is_write:
-                    last_write, reads = op, []
-                else:
-                    reads.append(op)
+        graph, inputs = self._graph, self._ops.inputs
+        variables = (op for op, each in self._decided.items() if is_variable(each.spec))
+        for variable in variables:
+            pieces = {piece: list[int]() for piece in self._images[variable]}
+            takers = {int(op) for op in graph.successors[variable]}
+            for op in sorted(chain.from_iterable(self._images[taker] for taker in takers)):
+                for source in inputs[op]:
+                    accesses = pieces.get(source[0]) if source is not None else None
+                    if accesses is not None and op not in accesses[-1:]:
+                        accesses.append(op)
+            for accesses in pieces.values():
+                self._keep_order(accesses)
+
+    def _keep_order(self, accesses: Sequence[int]) -> None:
+        """Add control edges between the ops that read and write a piece, in this order."""
+        last_write, reads = None, list[int]()
+        for op in accesses:
+            is_write = self._graph.types[self._ops.origin[op]] not in READS
+            before = [] if last_write is None else [last_write]
+            before += reads if is_write else []
+            self._ops.controls += [
+                (access, op)
+                for access in before
+                if self._ops.origin[access] != self._ops.origin[op]
+            ]
+            if is_write:
+                last_write, reads = op, []
+            else:
+                reads.append(op)

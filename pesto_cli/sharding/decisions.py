@@ -1,7 +1,8 @@
 """Decisions: the choices of a plan, checked against the ops of a graph."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
@@ -21,6 +22,13 @@ class Decision:
     spec: OpSpec
     alternative: Alternative
     sizes: tuple[int, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.spec, self.alternative, self.sizes)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dict[int, Decision]:
@@ -44,23 +52,29 @@ def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dic
                 f"the plan splits op {name!r}, which the graph does not have; an op of the graph "
                 "was expected: solve a profile of this graph."
             )
-        found[op] = _decision(name, graph.types[op], specs[op], choice)
+        spec = specs[op]
+        decision = None if spec is None else _decision(spec, choice)
+        if decision is None:
+            raise BadInputError(
+                f"the plan splits op {name!r} ({graph.types[op]}) by {choice.alternative!r}; "
+                f"{_expected(graph.types[op], spec)}."
+            )
+        _check_sizes(name, decision)
+        found[op] = decision
     return found
 
 
-def _decision(name: str, op_type: str, spec: OpSpec | None, choice: Choice) -> Decision:
-    known = {} if spec is None else {each.name: each for each in alternatives(spec, ALL_LOCAL)}
-    if spec is None or choice.alternative not in known:
-        raise BadInputError(
-            f"the plan splits op {name!r} ({op_type}) by {choice.alternative!r}; "
-            f"{_expected(op_type, spec, known)}."
-        )
-    alternative = known[choice.alternative]
-    _check_sizes(name, alternative, choice.sizes)
-    return Decision(spec, alternative, choice.sizes)
+@lru_cache(maxsize=2**14)
+def _decision(spec: OpSpec, choice: Choice) -> Decision | None:
+    """Return the decision with unchecked sizes; None if the op has no such alternative."""
+    for alternative in alternatives(spec, ALL_LOCAL):
+        if alternative.name == choice.alternative:
+            return Decision(spec, alternative, choice.sizes)
+    return None
 
 
-def _expected(op_type: str, spec: OpSpec | None, known: Mapping[str, Alternative]) -> str:
+def _expected(op_type: str, spec: OpSpec | None) -> str:
+    known = [] if spec is None else [each.name for each in alternatives(spec, ALL_LOCAL)]
     if known:
         return f"one of {', '.join(map(repr, known))} was expected"
     if not has_rule(op_type):
@@ -73,7 +87,8 @@ def _expected(op_type: str, spec: OpSpec | None, known: Mapping[str, Alternative
     return "it cannot be split: leave it out of the plan"
 
 
-def _check_sizes(name: str, alternative: Alternative, sizes: tuple[int, ...]) -> None:
+def _check_sizes(name: str, decision: Decision) -> None:
+    alternative, sizes = decision.alternative, decision.sizes
     if not 2 <= len(sizes) <= MAX_PARTS:
         raise BadInputError(
             f"the plan splits op {name!r} into {len(sizes)} parts; 2 to {MAX_PARTS} were expected."

@@ -31,17 +31,17 @@ import numpy as np
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import MIRRORED, Plan
-from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding import added_ops
-from pesto_cli.sharding.alternative import FromOp, PartOp, scaled_extents
+from pesto_cli.sharding.alternative import scaled_extents
 from pesto_cli.sharding.buckets import buckets, ops_after
-from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.control_edges import ControlEdges
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.layouts import Split, Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
+from pesto_cli.sharding.program_columns import columns_of
 from pesto_cli.sharding.rules.variables import READS, is_variable
 from pesto_cli.sharding.variables import is_handle
 from pesto_cli.sharding.waits import split_waits
@@ -169,43 +169,33 @@ class _Expander:
         return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
-        program, new_ops = program_of(decision), list[int]()
-        pieces = dict[int, Sequence[Ref]]()
-        for each in program.ops:
-            name, inputs = self._name(op, each), list[Ref | None]()
-            constants = dict[int, Ref | None]()  # slots with the same object share it
-            for slot, source in enumerate(each.inputs):
-                if source is None:
-                    value = each.spec.inputs[slot]
-                    if id(value) not in constants:
-                        constants[id(value)] = self._constant(op, f"{name}.const_{slot}", value)
-                    inputs.append(constants[id(value)])
-                elif isinstance(source, FromOp):
-                    inputs.append((new_ops[source.op], source.output))
-                elif each.part is None:
-                    inputs.append(self._tensors.whole(self._tensor(op, source.slot, row, decision)))
-                else:
-                    if source.slot not in pieces:
-                        pieces[source.slot] = self._pieces(op, source.slot, row, decision)
-                    inputs.append(pieces[source.slot][each.part])
-            new_ops.append(
-                self._ops.add(
-                    name,
-                    inputs,
-                    origin=op,
-                    serves=op,
-                    part=each.part,
-                    spec=each.spec,
-                    is_priced=each.part is not None and not each.name,
-                )
-            )
-        self._images[op] = tuple(new_ops)
+        columns, names = columns_of(decision), self._names(op, decision)
+        refs: list[Ref | None] = [None]
+        for slot, is_cut in columns.slots:
+            if is_cut:
+                refs += self._pieces(op, slot, row, decision)
+            else:
+                refs.append(self._tensors.whole(self._tensor(op, slot, row, decision)))
+        for number, slot, operand in columns.constants:
+            name, spec = f"{names[number]}.const_{slot}", added_ops.constant(operand)
+            refs.append((self._ops.add(name, (), serves=op, spec=spec), 0))
+        first = len(self._ops)
+        refs += [(first + number, output) for number, output in columns.results]
+        self._ops.extend(
+            names,
+            [tuple([refs[place] for place in places]) for places in columns.inputs],
+            origin=op,
+            parts=columns.parts,
+            specs=columns.specs,
+            is_priced=columns.is_priced,
+        )
+        self._images[op] = tuple(range(first, len(self._ops)))
         tensors = self._graph.tensors_of(op)
-        for output, (tensor, computed) in enumerate(zip(tensors, program.outputs, strict=True)):
+        for output, (tensor, pieces) in enumerate(zip(tensors, columns.outputs, strict=True)):
             layout = decision.alternative.outputs[output]
-            refs = [(new_ops[piece.op], piece.output) for piece in computed]
             extents = _extents(layout, decision.spec.outputs[output].sizes, decision)
-            self._tensors.produce(tensor, layout, extents, refs)
+            made = [(first + number, place) for number, place in pieces]
+            self._tensors.produce(tensor, layout, extents, made)
 
     def _tensor(self, op: int, slot: int, row: Sequence[int | None], decision: Decision) -> int:
         """Return the tensor in a slot of an op that is split."""
@@ -243,22 +233,15 @@ class _Expander:
             )
         return pieces
 
-    def _constant(self, op: int, name: str, operand: Operand) -> Ref | None:
-        """Return a constant of a program; None if it is small, so that it is no op of a graph."""
-        if math.prod(operand.sizes) <= SMALL_CONSTANT_ELEMENTS:
-            return None
-        return self._ops.add(name, (), serves=op, spec=added_ops.constant(operand)), 0
+    def _names(self, op: int, decision: Decision) -> list[str]:
+        """Return the names of the ops that a split op becomes.
 
-    def _name(self, op: int, each: PartOp) -> str:
-        name = self._graph.names[op]
-        if each.part is not None and not (each.part == 0 and self._keeps_name(op)):
-            name = f"{name}.part_{each.part}"
-        return f"{name}.{each.name}" if each.name else name
-
-    def _keeps_name(self, op: int) -> bool:
-        """Return whether part 0 has the name of the op: the first copy of a mirrored variable."""
-        decision = self._decided[op]
-        return is_variable(decision.spec) and decision.alternative.name == MIRRORED
+        The first copy of a mirrored variable has the name of the variable.
+        """
+        name, suffixes = self._graph.names[op], columns_of(decision).suffixes
+        if is_variable(decision.spec) and decision.alternative.name == MIRRORED:
+            suffixes = [suffix.removeprefix(".part_0") for suffix in suffixes]
+        return [name + suffix for suffix in suffixes]
 
     def _merged(self, op: int) -> int | None:
         """Return an op with the name and the outputs of a split op; None for a split handle."""

@@ -1,6 +1,8 @@
 """The op graph of a split graph: its tensors, where they are in memory, aliases and labels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -16,6 +18,8 @@ from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.expansion import Expansion
 from pesto_cli.sharding.groups import groups
 from pesto_cli.sharding.new_ops import Ref
+
+NO_REF: Ref = (-1, 0)
 
 _Output = tuple[int, Shape | None, str | None]
 """Bytes, shape and data type."""
@@ -33,6 +37,11 @@ class _Operands:
     takes_on_host: list[bool]
     gives_on_host: list[bool]
 
+    @cached_property
+    def takes_any_on_host(self) -> bool:
+        """Whether an input is in host memory."""
+        return any(self.takes_on_host)
+
 
 def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
     """Return the op graph of the ops of an expansion that the step needs.
@@ -44,52 +53,61 @@ def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGrap
 
 class _Builder:
     def __init__(self, graph: OpGraph, parts: Parts, expansion: Expansion) -> None:
+        ops, kept = expansion.ops, expansion.kept
         self._graph, self._parts, self._expansion = graph, parts, expansion
-        self._ops, self._kept = expansion.ops, expansion.kept
-        self._number = {op: index for index, op in enumerate(self._kept)}
-        self._operands_of: dict[int, _Operands] = {}  # by the id of the spec, which parts share
+        self._ops, self._kept = ops, kept
+        self._specs = [ops.specs[op] for op in kept]
+        self._origin, self._serves = (
+            np.array(column, dtype=np.int64)[kept] for column in (ops.origin, ops.serves)
+        )
+        self._is_copy = np.array([spec is None for spec in self._specs])
+        self._is_main = np.array(ops.is_priced)[kept]
+        self._number = np.full(len(ops), -1, dtype=np.int64)  # of each new op that is kept
+        self._number[kept] = np.arange(len(kept))
+        self._found: dict[int, _Operands] = {}  # by the id of the spec, which parts share
+        self._operands = [
+            None if spec is None else self._found.get(id(spec)) or self._operands_of(spec)
+            for spec in self._specs
+        ]
 
     def built(self) -> OpGraph:
         """Return the op graph."""
         old, ops, kept, number = self._graph, self._ops, self._kept, self._number
-        origin, serves = (
-            np.array([column[op] for op in kept], dtype=np.int64)
-            for column in (ops.origin, ops.serves)
+        types = tuple(
+            old.types[origin] if spec is None else spec.type
+            for spec, origin in zip(self._specs, self._origin.tolist(), strict=True)
         )
-        is_copy = np.array([ops.specs[op] is None for op in kept])
-        is_main = np.array([ops.is_priced[op] for op in kept])
-        outputs = [self._outputs(op) for op in kept]
+        outputs = [
+            self._copied_outputs(op) if operands is None else operands.outputs
+            for op, operands in zip(kept, self._operands, strict=True)
+        ]
         tensors = [*chain(*outputs)]
-        num_outputs = np.array([len(each) for each in outputs], dtype=np.int64)
+        num_outputs = np.array([*map(len, outputs)], dtype=np.int64)
         inputs = self._inputs(np.cumsum(num_outputs) - num_outputs)
         is_taken = inputs.tensors != NO_TENSOR
-        on_host = np.array([*chain(*map(self._on_host, kept))], dtype=np.bool_)
         offsets, consumers, consumer_on_host = consumer_columns(
-            inputs.tensors[is_taken], inputs.op[is_taken], on_host[is_taken], len(tensors)
+            inputs.tensors[is_taken],
+            inputs.op[is_taken],
+            self._on_host(inputs)[is_taken],
+            len(tensors),
         )
-        controls = [
-            (number[before], number[after])
-            for before, after in ops.controls
-            if before in number and after in number
-        ]
+        controls = number[np.array(ops.controls, dtype=np.int64).reshape(-1, 2)]
         return OpGraph(
             names=tuple(ops.names[op] for op in kept),
-            types=tuple(
-                spec.type if (spec := ops.specs[op]) else old.types[ops.origin[op]] for op in kept
-            ),
+            types=types,
             colocation_group=dense_groups(
                 groups(old, self._expansion.decided, ops, kept), len(kept)
             ),
-            resident_bytes=np.array(list(map(self._resident_bytes, kept)), dtype=np.int64),
-            alias_of=np.array(list(map(self._alias, kept)), dtype=np.int64),
-            num_members=np.where(is_copy, old.num_members[origin], 1),
+            resident_bytes=self._resident_bytes(),
+            alias_of=self._aliases(types),
+            num_members=np.where(self._is_copy, old.num_members[self._origin], 1),
             tensor_producer=np.repeat(np.arange(len(kept)), num_outputs),
             tensor_bytes=np.array([num_bytes for num_bytes, _, _ in tensors], dtype=np.int64),
             consumer_offsets=offsets,
             consumers=consumers,
             consumer_on_host=consumer_on_host,
-            control_edges=unique_rows(np.array(controls, dtype=np.int64).reshape(-1, 2)),
-            labels=_labels(old.labels, origin, serves, is_copy | is_main),
+            control_edges=unique_rows(controls[(controls >= 0).all(axis=1)]),
+            labels=_labels(old.labels, self._origin, self._serves, self._is_copy | self._is_main),
             inputs=inputs,
             tensor_shape=known(shape for _, shape, _ in tensors),
             tensor_dtype=known(dtype for _, _, dtype in tensors),
@@ -97,30 +115,29 @@ class _Builder:
 
     def _inputs(self, first_tensor: IntArray) -> Inputs:
         """Return the inputs by slot; first_tensor: `[num_ops]`, the first output of each op."""
-        first = dict(zip(self._kept, first_tensor.tolist(), strict=True))
         rows = [self._ops.inputs[op] for op in self._kept]
-        tensors = [
-            first[ref[0]] + ref[1] if ref and ref[0] in first else NO_TENSOR for ref in chain(*rows)
-        ]
-        return Inputs.of_lengths([len(row) for row in rows], tensors)
+        refs = (NO_REF if ref is None else ref for ref in chain(*rows))
+        flat = np.fromiter(chain.from_iterable(refs), dtype=np.int64).reshape(-1, 2)
+        number = np.where(flat[:, 0] >= 0, self._number[flat[:, 0]], -1)
+        tensors = np.where(number >= 0, first_tensor[number] + flat[:, 1], NO_TENSOR)
+        return Inputs.of_lengths([*map(len, rows)], tensors)
 
-    def _resident_bytes(self, op: int) -> int:
-        """Return the bytes of a whole variable, or those of a piece or of a copy."""
-        origin = self._ops.origin[op]
-        whole = int(self._graph.resident_bytes[origin]) if origin >= 0 else 0
-        decision = self._expansion.decided.get(origin)
-        if decision is None:
-            return whole
-        if not self._ops.is_priced[op]:
-            return 0
-        size = decision.alternative.size
-        return whole if size is None else whole * decision.sizes[self._ops.part[op]] // size
+    def _resident_bytes(self) -> IntArray:
+        """Return the bytes of a whole variable, or those of a piece or of a copy, `[num_ops]`."""
+        found = np.where(self._origin >= 0, self._graph.resident_bytes[self._origin], 0)
+        for index in np.flatnonzero(found).tolist():
+            decision = self._expansion.decided.get(int(self._origin[index]))
+            if decision is not None:
+                part, size = self._ops.part[self._kept[index]], decision.alternative.size
+                if not self._is_main[index]:
+                    found[index] = 0
+                elif size is not None:
+                    found[index] = int(found[index]) * decision.sizes[part] // size
+        return found
 
-    def _outputs(self, op: int) -> list[_Output]:
-        """Return the bytes, shape and data type of each output."""
-        graph, spec = self._graph, self._ops.specs[op]
-        if spec is not None:
-            return self._operands(spec).outputs
+    def _copied_outputs(self, op: int) -> list[_Output]:
+        """Return the bytes, shape and data type of each output of a copy."""
+        graph = self._graph
         return [
             (
                 int(graph.tensor_bytes[tensor]),
@@ -130,40 +147,45 @@ class _Builder:
             for tensor in graph.tensors_of(self._ops.origin[op])
         ]
 
-    def _on_host(self, op: int) -> list[bool]:
+    def _on_host(self, inputs: Inputs) -> BoolArray:
         """Return whether each input is in host memory both at its producer and at the op."""
-        specs, refs, origin = self._ops.specs, self._ops.inputs[op], self._ops.origin[op]
-        if (spec := specs[op]) is not None:
-            takes = self._operands(spec).takes_on_host
-            if not any(takes):
-                return takes
-            return [
-                ref is not None and takes[slot] and self._output_on_host(*ref)
+        found = np.zeros(len(inputs.tensors), dtype=np.bool_)
+        for index, operands in enumerate(self._operands):
+            if operands is not None and not operands.takes_any_on_host:
+                continue
+            op = self._kept[index]
+            origin, refs = self._ops.origin[op], self._ops.inputs[op]
+            found[inputs.offsets[index] : inputs.offsets[index + 1]] = [
+                ref is not None
+                and (
+                    self._copy_takes_on_host(origin, slot, ref)
+                    if operands is None
+                    else operands.takes_on_host[slot] and self._output_on_host(*ref)
+                )
                 for slot, ref in enumerate(refs)
             ]
-        own = self._parts.spec(origin)
-        return [
-            ref is not None
-            and (
-                self._was_on_host(origin, slot)
-                if own is None or specs[ref[0]] is None
-                else own.inputs[slot].on_host
-            )
-            and (specs[ref[0]] is None or self._output_on_host(*ref))
-            for slot, ref in enumerate(refs)
-        ]
+        return found
+
+    def _copy_takes_on_host(self, origin: int, slot: int, ref: Ref) -> bool:
+        own, is_of_copy = self._parts.spec(origin), self._ops.specs[ref[0]] is None
+        if own is None or is_of_copy:
+            takes = self._was_on_host(origin, slot)
+        else:
+            takes = own.inputs[slot].on_host
+        return takes and (is_of_copy or self._output_on_host(*ref))
 
     def _output_on_host(self, op: int, output: int) -> bool:
         spec = self._ops.specs[op]
         if spec is not None:
-            return self._operands(spec).gives_on_host[output]
+            return self._operands_of(spec).gives_on_host[output]
         own = self._parts.spec(self._ops.origin[op])
         return own is None or own.outputs[output].on_host
 
-    def _operands(self, spec: OpSpec) -> _Operands:
-        if id(spec) not in self._operands_of:
+    def _operands_of(self, spec: OpSpec) -> _Operands:
+        found = self._found.get(id(spec))
+        if found is None:
             always = self._parts.added_on_host(spec.type, added_dtype(spec))
-            self._operands_of[id(spec)] = _Operands(
+            found = self._found[id(spec)] = _Operands(
                 [
                     (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
                     for each in spec.outputs
@@ -171,7 +193,7 @@ class _Builder:
                 [always or each.on_host for each in spec.inputs],
                 [always or each.on_host for each in spec.outputs],
             )
-        return self._operands_of[id(spec)]
+        return found
 
     def _was_on_host(self, op: int, slot: int) -> bool:
         """Return whether an op took the tensor in a slot in host memory before the rewriting."""
@@ -181,29 +203,33 @@ class _Builder:
         place = first + int(np.searchsorted(graph.consumers[first:last], op))
         return bool(graph.consumer_on_host[place])
 
-    def _alias(self, op: int) -> int:
-        """Return the op in whose memory the outputs of an op are, or -1.
+    def _aliases(self, types: Sequence[str]) -> IntArray:
+        """Return the op in whose memory the outputs of each op are, or -1, `[num_ops]`.
 
         A copy or part of an alias is an alias of the op in the same slot.
         """
-        graph, spec, origin = self._graph, self._ops.specs[op], self._ops.origin[op]
-        refs = self._ops.inputs[op]
-        if spec is not None and not self._ops.is_priced[op]:
-            taken = (ref for ref in refs if ref is not None and spec.type in FORWARDING)
-            return next((self._kept_number(ref) for ref in taken), -1)
-        source = int(graph.alias_of[origin])
-        if source == origin:
-            return self._number[op]
-        if source < 0 or graph.inputs is None:
-            return -1
-        for tensor, ref in zip(graph.inputs[origin].tolist(), refs, strict=True):
-            if ref is not None and tensor >= 0 and graph.tensor_producer[tensor] == source:
-                return self._kept_number(ref)
-        return -1
+        graph, is_added = self._graph, ~(self._is_copy | self._is_main)
+        source = np.where(is_added, -1, graph.alias_of[self._origin])
+        found = np.where(~is_added & (source == self._origin), np.arange(len(types)), -1)
+        for index in np.flatnonzero((source >= 0) & (found < 0)).tolist():
+            found[index] = self._alias_in_slot(index, int(source[index]))
+        for index in np.flatnonzero(is_added).tolist():
+            if types[index] in FORWARDING:
+                refs = self._ops.inputs[self._kept[index]]
+                taken = (ref for ref in refs if ref is not None)
+                found[index] = next((self._number[op] for op, _ in taken), -1)
+        return found
 
-    def _kept_number(self, ref: Ref) -> int:
-        """Return the number of an op in the split graph; -1 for a constant that is no op there."""
-        return self._number.get(ref[0], -1)
+    def _alias_in_slot(self, index: int, source: int) -> int:
+        """Return the op from which a copy or part takes what its origin takes from `source`."""
+        graph, refs = self._graph, self._ops.inputs[self._kept[index]]
+        if graph.inputs is None:
+            return -1
+        taken = graph.inputs[int(self._origin[index])].tolist()
+        for tensor, ref in zip(taken, refs, strict=True):
+            if ref is not None and tensor >= 0 and graph.tensor_producer[tensor] == source:
+                return int(self._number[ref[0]])
+        return -1
 
 
 def _labels(labels: Labels, origin: IntArray, serves: IntArray, is_main: BoolArray) -> Labels:

@@ -26,8 +26,8 @@ def groups(
     moved = {ops.origin[op] for op in movers}
     found = _inherited(graph, decided, ops, kept, moved)
     for op, source in movers.items():
-        found[op] = found[source] = found[source] or f"with {source}"
-    return [found[op] for op in kept]
+        found[op] = found[source] = found.get(source, f"with {source}")
+    return [found.get(op) for op in kept]
 
 
 def _movers(graph: OpGraph, ops: NewOps, kept: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -49,26 +49,20 @@ def _inherited(
     ops: NewOps,
     kept: Sequence[int],
     moved: set[int],
-) -> dict[int, str | None]:
-    """Return the groups that follow from those of the original graph without the moved ops."""
+) -> dict[int, str]:
+    """Return the groups of several ops that follow from those of the graph without moved ops."""
     group = graph.colocation_group
     stays = np.ones(graph.num_ops, dtype=np.bool_)
     stays[list(moved)] = False
-    sizes = np.bincount(group[stays], minlength=graph.num_groups)
+    is_shared = stays & (np.bincount(group[stays], minlength=graph.num_groups)[group] > 1)
     stays[list(decided)] = False
     with_whole = set(group[stays].tolist())
-    found: dict[int, str | None] = {}
-    for op in kept:
-        origin, part = ops.origin[op], ops.part[op]
-        if (
-            origin < 0
-            or origin in moved
-            or sizes[group[origin]] == 1
-            or (origin in decided and not ops.is_priced[op] and decided[origin].spec.takes_handle)
-        ):
-            found[op] = None
-        elif group[origin] in with_whole:
-            found[op] = str(group[origin])
-        else:
-            found[op] = f"{group[origin]} part {part}"
+    origins = np.array(ops.origin, dtype=np.int64)[kept]
+    found: dict[int, str] = {}
+    for index in np.flatnonzero((origins >= 0) & is_shared[origins]).tolist():
+        op, origin = kept[index], int(origins[index])
+        if origin in decided and not ops.is_priced[op] and decided[origin].spec.takes_handle:
+            continue
+        number = group[origin]
+        found[op] = f"{number}" if number in with_whole else f"{number} part {ops.part[op]}"
     return found

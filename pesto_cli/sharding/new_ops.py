@@ -65,6 +65,28 @@ class NewOps:
         self.inputs.append(tuple(inputs))
         return len(self.names) - 1
 
+    def extend(
+        self,
+        names: Sequence[str],
+        inputs: Sequence[tuple[Ref | None, ...]],
+        *,
+        origin: int,
+        parts: Sequence[int],
+        specs: Sequence[OpSpec | None],
+        is_priced: Sequence[bool],
+    ) -> None:
+        """Add the ops of the program of an op `origin`; see `ProgramColumns`."""
+        count = len(names)
+        self.names += names
+        self.origin += [origin] * count
+        self.serves += [origin] * count
+        self.part += parts
+        self.host += [-1] * count
+        self.for_part += [-1] * count
+        self.specs += specs
+        self.is_priced += is_priced
+        self.inputs += inputs
+
     def ancestors(self, roots: Sequence[int]) -> list[bool]:
         """Return whether each op is one of `roots`, or needed by them, `[num_ops]`."""
         needed = [False] * len(self)
@@ -72,10 +94,16 @@ class NewOps:
         for tail, head in self.controls:
             before[head].append(tail)
         waiting = list(roots)
+        for op in roots:
+            needed[op] = True
         while waiting:
             op = waiting.pop()
-            if not needed[op]:
-                needed[op] = True
-                waiting += [source[0] for source in self.inputs[op] if source is not None]
-                waiting += before.get(op, ())
+            for source in self.inputs[op]:
+                if source is not None and not needed[source[0]]:
+                    needed[source[0]] = True
+                    waiting.append(source[0])
+            for tail in before.get(op, ()):
+                if not needed[tail]:
+                    needed[tail] = True
+                    waiting.append(tail)
         return needed

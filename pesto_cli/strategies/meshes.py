@@ -50,6 +50,11 @@ class Mesh:
         """Return the device of a part of an op of a stage; further parts begin again."""
         return self.stages[stage][part % self.width]
 
+    def devices(self, stages: IntArray, parts: IntArray) -> IntArray:
+        """Return the device of each of several parts; see `device`."""
+        found: IntArray = np.array(self.stages)[stages, parts % self.width]
+        return found
+
     def __str__(self) -> str:
         """Return a short description, such as `8 parts on 2 x 4` for two stages of four devices."""
         grid = f"{len(self.stages)} x {self.width}" if len(self.stages) > 1 else f"{self.width}"

@@ -24,12 +24,12 @@ from itertools import chain
 
 import numpy as np
 
-from pesto_cli.bounds.canonical import rounded
-from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
+from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.specs import CUTS
 from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies.meshes import Mesh
+from pesto_cli.strategies.near_data import NearData, transfer_us
 
 
 def devices_of_parts(
@@ -52,13 +52,11 @@ def devices_of_parts(
 
 class _Dealer:
     def __init__(self, split: Rewritten, mesh: Mesh, stage: IntArray) -> None:
-        self._split, self._mesh, self._stage = split, mesh, stage.tolist()
+        self._split, self._mesh, self._stage = split, mesh, stage
         self._problem, self._graph = split.problem, split.problem.graph
         self._group = self._graph.colocation_group
         self._part = np.maximum(split.part, split.for_part)
         self._device = np.full(self._graph.num_groups, -1, dtype=np.int64)
-        self._shared_bytes = np.zeros(self._problem.num_devices)
-        self._everywhere = np.ones(self._problem.num_devices, dtype=np.bool_)
         self._of_host = _devices_of_hosts(
             mesh, split.plan.hosts or split.plan.islands, self._problem.num_devices
         )
@@ -74,12 +72,21 @@ class _Dealer:
     def dealt(self) -> IntArray:
         """Return the device of each op."""
         self._deal_variables()
-        for op in np.flatnonzero(self._part >= 0).tolist():
-            if self._device[self._group[op]] < 0:
-                self._device[self._group[op]] = self._near(op, self._device_of_part(op))
+        self._place_parts()
         self._place_cuts()
-        self._place_near_data()
-        return self._device[self._group]
+        near_data = NearData(self._split, self._device, self._stage, self._of_host)
+        return near_data.placed()[self._group]
+
+    def _place_parts(self) -> None:
+        """Place the parts, with their colocation groups; the first op of a group decides."""
+        ops = np.flatnonzero((self._part >= 0) & (self._device[self._group] < 0))
+        groups, first = np.unique(self._group[ops], return_index=True)
+        ops = ops[first]
+        wanted = self._mesh.devices(self._stage[ops], self._part[ops])
+        allowed = self._problem.allowed[ops]
+        time_us = np.where(allowed, self._problem.duration_us[ops], np.inf)
+        is_allowed = np.take_along_axis(allowed, wanted[:, None], axis=1)[:, 0]
+        self._device[groups] = np.where(is_allowed, wanted, np.argmin(time_us, axis=1))
 
     def _deal_variables(self) -> None:
         num_bytes = np.zeros(self._graph.num_groups)
@@ -102,13 +109,6 @@ class _Dealer:
                 self._device[number] = min(able, key=held.__getitem__) if able else first
             if self._device[number] in held:
                 held[self._device[number]] += num_bytes[number]
-
-    def _near(self, op: int, device: int) -> int:
-        """Return a device if it is allowed for an op, else the fastest one that is."""
-        allowed = self._problem.allowed[op]
-        if allowed[device]:
-            return device
-        return int(np.argmin(np.where(allowed, self._problem.duration_us[op], np.inf)))
 
     def _place_cuts(self) -> None:
         """Place each cut of a tensor whose device is known; see point 4."""
@@ -154,91 +154,10 @@ class _Dealer:
         return max((self._transfer_us(tensor, device, target) for target in placed), default=0.0)
 
     def _transfer_us(self, tensor: int, source: int, target: int) -> float:
-        if source == target:
-            return 0.0
-        num_bytes = float(self._graph.tensor_bytes[tensor])
-        return float(self._problem.machine.transfer_us(num_bytes, source, target))
-
-    def _place_near_data(self) -> None:
-        order = self._graph.topological_order.tolist()
-        origin, part = self._split.origin, self._split.part
-        is_added = (origin < 0) | np.isin(origin, origin[part >= 0])
-        for op in reversed(order):
-            if self._device[self._group[op]] < 0:
-                pull = np.where(self._on_its_host(op), self._pull_of_consumers(op), 0.0)
-                if pull.any():
-                    self._place(op, pull, is_shared=bool(is_added[op]))
-        for op in order:
-            if self._device[self._group[op]] < 0:
-                self._place(op, self._pull_of_inputs(op))
-
-    def _place(self, op: int, pull: FloatArray, *, is_shared: bool = False) -> None:
-        """Put an op on the allowed device with the largest pull, `[num_devices]`.
-
-        is_shared: whether devices with an equal pull share such ops, or the first one gets them.
-        """
-        allowed = self._problem.allowed[op]
-        at_home = allowed & self._on_its_host(op)
-        pull = np.where(at_home if at_home.any() else allowed, pull, -1.0)
-        best = np.flatnonzero(pull == pull.max())
-        if is_shared and len(best) > 1:
-            self._device[self._group[op]] = self._next_of(best, op)
-        else:
-            self._device[self._group[op]] = best[0]
-
-    def _next_of(self, devices: IntArray, op: int) -> int:
-        """Return the device of an op of which several devices take equally much; see point 5."""
-        if self._split.plan.islands and self._split.host[op] >= 0:
-            sent_us = rounded(np.array([self._through_us(op, device) for device in devices]))
-            devices = devices[sent_us == sent_us.min()]
-        pull = self._pull_of_inputs(op)[devices]
-        devices = devices[pull == pull.max()]
-        if len(devices) == 1:
-            return int(devices[0])
-        device = int(devices[np.argmin(self._shared_bytes[devices])])
-        tensors = self._graph.tensors_of(op)
-        self._shared_bytes[device] += sum(self._graph.tensor_bytes[t] for t in tensors)
-        return device
-
-    def _through_us(self, op: int, device: int) -> float:
-        """Return the time of all transfers between an op on a device and placed ops."""
-        graph = self._graph
-        taken = [] if graph.inputs is None else [t for t in graph.inputs[op].tolist() if t >= 0]
-        sources = self._device[self._group[graph.tensor_producer[taken]]].tolist()
-        pairs = [(tensor, source, device) for tensor, source in zip(taken, sources, strict=True)]
-        for tensor in graph.tensors_of(op):
-            targets = set(self._device[self._group[graph.consumers_of(tensor)]].tolist())
-            pairs += [(tensor, device, target) for target in targets]
-        return sum(self._transfer_us(*pair) for pair in pairs if min(pair[1:]) >= 0)
-
-    def _on_its_host(self, op: int) -> BoolArray:
-        """`[num_devices]`: whether a device has parts of the host for which an op was added."""
-        host = self._split.host[op]
-        on_it: BoolArray = self._everywhere if host < 0 else self._of_host[self._stage[op], host]
-        return on_it
+        return transfer_us(self._problem, tensor, source, target)
 
     def _device_of_part(self, op: int) -> int:
         return self._mesh.device(self._stage[op], int(self._part[op]))
-
-    def _pull_of_consumers(self, op: int) -> FloatArray:
-        """Return the bytes that placed ops take from an op on each device."""
-        pull = np.zeros(self._problem.num_devices)
-        for tensor in self._graph.tensors_of(op):
-            for consumer in self._graph.consumers_of(tensor).tolist():
-                device = self._device[self._group[consumer]]
-                if device >= 0:
-                    pull[device] += 1 + self._graph.tensor_bytes[tensor]
-        return pull
-
-    def _pull_of_inputs(self, op: int) -> FloatArray:
-        """Return the bytes that an op takes from placed ops on each device."""
-        pull = np.zeros(self._problem.num_devices)
-        tensors = [] if self._graph.inputs is None else self._graph.inputs[op].tolist()
-        for tensor in filter(lambda tensor: tensor >= 0, tensors):
-            device = self._device[self._group[self._graph.tensor_producer[tensor]]]
-            if device >= 0:
-                pull[device] += 1 + self._graph.tensor_bytes[tensor]
-        return pull
 
 
 def _devices_of_hosts(mesh: Mesh, hosts: Sequence[int], num_devices: int) -> BoolArray:
