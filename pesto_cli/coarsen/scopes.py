@@ -68,7 +68,7 @@ def numbered(problem: Problem, keys: Sequence[object]) -> IntArray:
 
     Super-ops are in topological order of their first ops; groups without a choice have -1.
     """
-    has_choice = (problem.group_allowed.sum(axis=1) > 1).tolist()
+    has_choice = problem.has_choice.tolist()
     number: dict[object, int] = {}
     of_group = np.full(problem.graph.num_groups, -1, dtype=np.int64)
     of_op = problem.graph.colocation_group.tolist()

@@ -171,6 +171,12 @@ class Problem:
         return self.allowed[self.graph.groups.indices[self.graph.groups.offsets[:-1]]]
 
     @cached_property
+    def has_choice(self) -> BoolArray:
+        """`[num_groups]`: whether several devices are allowed for a colocation group."""
+        several: BoolArray = self.group_allowed.sum(axis=1) > 1
+        return several
+
+    @cached_property
     def min_duration_us(self) -> FloatArray:
         """`[num_ops]`: time of an op on the fastest device that is allowed for it."""
         fastest: FloatArray = np.where(self.allowed, self.duration_us, np.inf).min(axis=1)

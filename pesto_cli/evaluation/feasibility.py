@@ -69,7 +69,7 @@ def _large_op(problem: Problem) -> str | None:
     """
     group = problem.graph.colocation_group
     passing, kept = _passing_bytes(problem), _kept_bytes(problem)
-    is_bound = problem.group_allowed.sum(axis=1) == 1
+    is_bound = ~problem.has_choice
     bound = (problem.group_allowed & is_bound[:, None]).T @ kept
     resident = np.where(is_bound[group], 0.0, kept[group])
     needed = passing[:, None] + resident[:, None] + bound

@@ -77,7 +77,7 @@ def around_longest(problem: Problem, most: int) -> SuperOps:
     """Group colocation groups around those with the longest times, at most `most` of them."""
     graph = problem.graph
     work_us = np.bincount(graph.colocation_group, problem.min_duration_us, graph.num_groups)
-    has_choice = problem.group_allowed.sum(axis=1) > 1
+    has_choice = problem.has_choice
     longest = np.argsort(np.where(has_choice, -work_us, np.inf), kind="stable")
     longest = longest[: min(most, int(has_choice.sum()))]
     centre = np.full(graph.num_groups, graph.num_groups)

@@ -88,7 +88,7 @@ def _families(
 
     Each group occurs once.
     """
-    movable = problem.group_allowed.sum(axis=1) > 1
+    movable = problem.has_choice
     units = np.flatnonzero(movable)
     single = [unit.reshape(1) for unit in units]
     families, weights = ([single], [ALONE_WEIGHT]) if with_single_units else ([], [])

@@ -8,26 +8,11 @@ from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.constants import is_replaced
-from pesto_cli.sharding.decisions import Decision
-from pesto_cli.sharding.layouts import Replicated, Whole
+from pesto_cli.sharding.decisions import Decision, num_alone
+from pesto_cli.sharding.layouts import Replicated
 from pesto_cli.sharding.new_ops import NewOps
 from pesto_cli.sharding.rules import random
 from pesto_cli.sharding.rules.variables import READS, is_variable
-
-
-def num_alone(decision: Decision | None) -> int:
-    """Return the number of parts of an op, if no part has an effect that another could notice.
-
-    Otherwise, and for a whole op, the number is 0. A part of an op on a variable reads or writes
-    its own piece or copy.
-    """
-    if decision is None:
-        return 0
-    takes_pieces = any(
-        operand.is_handle and not isinstance(layout, Whole)
-        for operand, layout in zip(decision.spec.inputs, decision.alternative.inputs, strict=True)
-    )
-    return len(decision.sizes) if takes_pieces or not decision.spec.is_stateful else 0
 
 
 def _has_effect(spec: OpSpec) -> bool:

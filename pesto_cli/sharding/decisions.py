@@ -9,6 +9,7 @@ from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.layouts import Whole
 from pesto_cli.sharding.rules import alternatives, has_rule
 
 MAX_PARTS = SMALL_CONSTANT_ELEMENTS
@@ -71,6 +72,21 @@ def _decision(spec: OpSpec, choice: Choice) -> Decision | None:
         if alternative.name == choice.alternative:
             return Decision(spec, alternative, choice.sizes)
     return None
+
+
+def num_alone(decision: Decision | None) -> int:
+    """Return the number of parts of an op, if no part has an effect that another could notice.
+
+    Otherwise, and for a whole op, the number is 0. A part of an op on a variable reads or writes
+    its own piece or copy.
+    """
+    if decision is None:
+        return 0
+    takes_pieces = any(
+        operand.is_handle and not isinstance(layout, Whole)
+        for operand, layout in zip(decision.spec.inputs, decision.alternative.inputs, strict=True)
+    )
+    return len(decision.sizes) if takes_pieces or not decision.spec.is_stateful else 0
 
 
 def _expected(op_type: str, spec: OpSpec | None) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.sharding.added_ops import JOIN
 from pesto_cli.sharding.alternative import Alternative
-from pesto_cli.sharding.control_edges import num_alone
-from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.decisions import Decision, num_alone
 
 _WAITS = Alternative("waits", None, (), ())
 

@@ -144,8 +144,8 @@ def insertion_schedule(
     machine = problem.machine
     topological = problem.graph.topological_order
     order = topological[np.argsort(-rank[topological], kind="stable")]
-    only_one = problem.group_allowed.sum(axis=1) == 1
-    decided = np.where((decided < 0) & only_one, problem.group_allowed.argmax(axis=1), decided)
+    is_kept = (decided >= 0) | problem.has_choice
+    decided = np.where(is_kept, decided, problem.group_allowed.argmax(axis=1))
     by_head = np.argsort(edges.head, kind="stable")
     ops = Ops(
         order,
