@@ -1,7 +1,6 @@
 """The program of a decision as columns, so that an expansion adds all its ops at once."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -99,5 +98,5 @@ class _Places:
 
 
 def _suffix(op: PartOp) -> str:
-    texts: Sequence[str] = () if op.part is None else (f".part_{op.part}",)
-    return "".join((*texts, f".{op.name}" if op.name else ""))
+    of_part = "" if op.part is None else f".part_{op.part}"
+    return f"{of_part}.{op.name}" if op.name else of_part
