@@ -37,7 +37,7 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
                 [
                     model.name,
                     str(num_gpus),
-                    *(figure(minutes[name], ".3g", "OOM") for name in SHOWN),
+                    *(figure(minutes[name], ",.4g", "OOM") for name in SHOWN),
                     *(figure(theirs.get(name), ".0f") for name in SHOWN[:-1]),
                 ]
             )
