@@ -129,7 +129,7 @@ class ControlEdges:
         variables = (op for op, each in self._decided.items() if is_variable(each.spec))
         for variable in variables:
             pieces = {piece: list[int]() for piece in self._images[variable]}
-            takers = {int(op) for op in graph.successors[variable]}
+            takers = graph.successors[variable].tolist()
             for op in sorted(chain.from_iterable(self._images[taker] for taker in takers)):
                 for source in inputs[op]:
                     accesses = pieces.get(source[0]) if source is not None else None

@@ -75,9 +75,9 @@ def _decision(spec: OpSpec, choice: Choice) -> Decision | None:
 
 
 def num_alone(decision: Decision | None) -> int:
-    """Return the number of parts of an op, if no part has an effect that another could notice.
+    """Return the number of parts of an op if its parts do not affect each other, else 0.
 
-    Otherwise, and for a whole op, the number is 0. A part of an op on a variable reads or writes
+    For a whole op it is 0, too. A part of an op on a variable reads or writes
     its own piece or copy.
     """
     if decision is None:

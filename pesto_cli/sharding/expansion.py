@@ -234,7 +234,7 @@ class _Expander:
         return pieces
 
     def _names(self, op: int, decision: Decision) -> list[str]:
-        """Return the names of the ops that a split op becomes.
+        """Return the names of the ops that replace an op that is split.
 
         The first copy of a mirrored variable has the name of the variable.
         """

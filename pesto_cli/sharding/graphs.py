@@ -204,7 +204,7 @@ class _Builder:
         return bool(graph.consumer_on_host[place])
 
     def _aliases(self, types: Sequence[str]) -> IntArray:
-        """Return the op in whose memory the outputs of each op are, or -1, `[num_ops]`.
+        """Return the op whose memory the outputs of each op share, or -1, `[num_ops]`.
 
         A copy or part of an alias is an alias of the op in the same slot.
         """

@@ -96,7 +96,7 @@ class NearData:
         return sum(transfer_us(self._problem, *pair) for pair in pairs if min(pair[1:]) >= 0)
 
     def _allowed(self, op: int) -> list[int]:
-        """Return the devices that may run an op; most ops have the same ones."""
+        """Return the devices that are allowed for an op."""
         is_allowed = self._problem.allowed[op]
         key = is_allowed.tobytes()
         if key not in self._devices:

@@ -78,7 +78,7 @@ class _Dealer:
         return near_data.placed()[self._group]
 
     def _place_parts(self) -> None:
-        """Place the parts, with their colocation groups; the first op of a group decides."""
+        """Place each part and its colocation group; the first part in a group decides."""
         ops = np.flatnonzero((self._part >= 0) & (self._device[self._group] < 0))
         groups, first = np.unique(self._group[ops], return_index=True)
         ops = ops[first]
@@ -142,7 +142,7 @@ class _Dealer:
         def arrival_us(device: int) -> float:
             parts = self._graph.tensors_of(op)
             last_us = max((self._sent_us(part, device) for part in parts), default=0.0)
-            sent_us = self._transfer_us(tensor, holder, device)
+            sent_us = transfer_us(self._problem, tensor, holder, device)
             return sent_us + float(self._problem.duration_us[op, device]) + last_us
 
         return int(min(able, key=lambda device: (arrival_us(device), device != holder)))
@@ -151,10 +151,8 @@ class _Dealer:
         """Return the time until all placed consumers of a tensor on a device have it."""
         targets = self._device[self._group[self._graph.consumers_of(tensor)]]
         placed = set(targets[targets >= 0].tolist())
-        return max((self._transfer_us(tensor, device, target) for target in placed), default=0.0)
-
-    def _transfer_us(self, tensor: int, source: int, target: int) -> float:
-        return transfer_us(self._problem, tensor, source, target)
+        sent_us = (transfer_us(self._problem, tensor, device, target) for target in placed)
+        return max(sent_us, default=0.0)
 
     def _device_of_part(self, op: int) -> int:
         return self._mesh.device(self._stage[op], int(self._part[op]))

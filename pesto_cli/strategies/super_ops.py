@@ -11,8 +11,8 @@ from pesto_cli.strategies.incumbent import Incumbent
 
 # The largest share of the time of a search for the placement of super-ops from all starts.
 MOST_SHARE = 0.4
-# The fewest and the most evaluations of each super-op, from all starts. With fewer, super-ops are
-# not placed; more hardly make the placement better.
+# Limits of the number of evaluations of each super-op, from all starts. If there is time for fewer
+# than FEWEST, super-ops are not placed. After MOST, the placement hardly improves.
 FEWEST, MOST = 5.0, 200.0
 
 
