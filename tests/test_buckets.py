@@ -23,9 +23,11 @@ from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import Profile
 from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
 from pesto_cli.sharding import bucket_sums, conversions
+from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.problems import prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
+from pesto_cli.sharding.variables import choices_of
 from pesto_cli.strategies.data_parallel import (
     VariableLayout,
     batch_plan,
@@ -85,8 +87,8 @@ def plan_of_step(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = (
     seeds = {graph.tensors_of(op)[0]: 0 for op in feeds}
     prices = Prices(np.full(graph.num_ops, 1e3), 1e-4, 1.0)
     plan = propagate(graph, specs, seeds, (1.0,) * 4, prices, fixed).plan
-    plan = with_replicated_updates(plan, graph, specs, 4)
-    return replace(plan, hosts=hosts, bucket_bytes=bucket_bytes)
+    decided = with_replicated_updates(decisions(plan, graph, specs), graph, specs, 4)
+    return Plan(choices_of(graph, decided), hosts, bucket_bytes)
 
 
 def solved(problem: Problem, bucket_bytes: int, hosts: tuple[int, ...] = ()) -> Solution:

@@ -26,7 +26,7 @@ from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.graphdef.values_of_calls import take_values
 from pesto_cli.graphdef.xla import MUST_COMPILE
-from pesto_cli.sharding.rules import alternatives, calls
+from pesto_cli.sharding.rules import all_alternatives, alternatives, calls
 
 tf = tensorflow()
 ROWS = np.arange(12.0).reshape(4, 3)
@@ -111,11 +111,11 @@ def test_sizes_that_are_constants_of_the_function_are_not_split(
     case = call(input_gradient([2, 4, 4, 4]), *arguments)
     assert ways(case) == {"out channels", "replicated"}
     monkeypatch.setattr(calls, "_is_open", lambda *_: True)
-    alternatives.cache_clear()
+    all_alternatives.cache_clear()
     (wrong,) = (way for way in alternatives(case.spec) if way.name == "batch")
     with pytest.raises(tf.errors.InvalidArgumentError, match="Conv2D"):
         prove(case, wrong, (1, 1))
-    alternatives.cache_clear()
+    all_alternatives.cache_clear()
 
 
 def test_each_argument_can_be_split_on_its_own() -> None:

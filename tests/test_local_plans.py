@@ -11,18 +11,18 @@ from sharding_programs import run_parts
 from split_training import trained
 
 from pesto_cli import api
-from pesto_cli.data.plan import ALL_LOCAL, Local, Plan
+from pesto_cli.data.plan import Local, Plan
 from pesto_cli.diff import WhyWhole
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.sharding.alternative import Alternative
-from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules import all_alternatives
 from pesto_cli.strategies.plan_mapping import kept_choices
 
 SIZES = (3, 5)
 
 
 def local_way(op: Case, name: str) -> Alternative:
-    (found,) = [way for way in alternatives(op.spec, ALL_LOCAL) if way.name == f"{name} local"]
+    (found,) = [way for way in all_alternatives(op.spec) if way.name == f"{name} local"]
     return found
 
 

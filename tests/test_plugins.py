@@ -36,7 +36,7 @@ from pesto_cli.refine import moves, refine
 from pesto_cli.refine.anneal import Chain
 from pesto_cli.refine.families import families_of_nodes
 from pesto_cli.refine.moves import MOVES
-from pesto_cli.sharding.rules import alternatives, has_rule
+from pesto_cli.sharding.rules import all_alternatives, alternatives, has_rule
 
 QUICK = ("--time-limit", 1, "--quiet")
 
@@ -242,7 +242,7 @@ SCALE = OpSpec("Example>Scale", (), (Operand((6, 2), "float32"),), (Operand((6, 
 
 
 def test_a_sharding_rule_splits_the_ops_of_its_type(example: Path) -> None:
-    alternatives.cache_clear()
+    all_alternatives.cache_clear()
     assert [(each.name, each.size) for each in alternatives(SCALE)] == [
         ("rows", 6),
         ("replicated", None),
@@ -254,7 +254,7 @@ def test_a_sharding_rule_that_fails_is_named(site: Path) -> None:
     rules = {"Example>Scale": "by_r:wrong", "Example>None": "by_r:nothing"}
     text = "def wrong(spec): return 1 / 0\ndef nothing(spec): return [None]"
     install(site, "by-r", "1", {"pesto.rules": rules}, {"by_r": text})
-    alternatives.cache_clear()
+    all_alternatives.cache_clear()
     words = r"rule 'Example>Scale' of by-r 1 \(by_r:wrong\) failed: ZeroDivisionError"
     with pytest.raises(EnvironmentFailedError, match=words):
         alternatives(SCALE)

@@ -12,7 +12,7 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.solution import Solution
-from pesto_cli.errors import BadInputError, EnvironmentFailedError
+from pesto_cli.errors import BadInputError, EnvironmentFailedError, unknown_name
 from pesto_cli.files import PlacementFile, Profile, placement, sha256
 from pesto_cli.files.profile import profile_json
 from pesto_cli.learned.environment import Environment
@@ -156,9 +156,11 @@ def policy_named(policy: str | Policy) -> Policy:
     Raises:
         BadInputError: there is no such strategy, or it does not learn.
     """
+    names = [name for name, each in STRATEGIES.usable().items() if isinstance(each, Policy)]
+    if isinstance(policy, str) and policy not in STRATEGIES:
+        raise unknown_name("policy", policy, names)
     found = STRATEGIES.find(policy) if isinstance(policy, str) else policy
     if not isinstance(found, Policy):
-        names = [name for name, each in STRATEGIES.usable().items() if isinstance(each, Policy)]
         raise BadInputError(
             f"strategy {policy!r} does not learn; one of {', '.join(names)} was expected."
         )

@@ -237,6 +237,11 @@ class OpGraph:
         return np.searchsorted(self.tensor_producer, np.arange(self.num_ops + 1))
 
     @cached_property
+    def _first_tensor(self) -> list[int]:
+        first: list[int] = self.op_tensors.tolist()
+        return first
+
+    @cached_property
     def alias_source(self) -> IntArray:
         """`[num_tensors]`: the tensor whose memory this one shares, or -1.
 
@@ -272,7 +277,7 @@ class OpGraph:
 
     def tensors_of(self, op: int) -> range:
         """Return the tensors that an op produces, by output number."""
-        return range(int(self.op_tensors[op]), int(self.op_tensors[op + 1]))
+        return range(self._first_tensor[op], self._first_tensor[op + 1])
 
     def consumers_of(self, tensor: int) -> IntArray:
         """Return the ops that consume a tensor, ascending."""

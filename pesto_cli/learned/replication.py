@@ -106,8 +106,7 @@ def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int,
     graph, devices = problem.graph, accelerators(problem)
     even = decisions(batch_plan(problem, devices), graph, specs)
     copies = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
-    plan = Plan(choices_of(graph, {**even, **copies}))
-    mirrored = decisions(with_replicated_updates(plan, graph, specs, len(devices)), graph, specs)
+    mirrored = with_replicated_updates({**even, **copies}, graph, specs, len(devices))
 
     def proportional(way: Mapping[int, Decision]) -> Mapping[int, Decision]:
         if not differ(problem, devices):

@@ -66,11 +66,13 @@ class Registry(Mapping[str, Kind]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name exists, without loading its object."""
-        return name in self._names()
+        return name in self.builtin or any(each.name == name for each in self._added())
 
     def _names(self) -> dict[str, None]:
-        added = (each.name for each in plug_ins() if each.group == self.group)
-        return dict.fromkeys((*self.builtin, *added))
+        return dict.fromkeys((*self.builtin, *(each.name for each in self._added())))
+
+    def _added(self) -> list[PlugIn]:
+        return [each for each in plug_ins() if each.group == self.group]
 
     def plug_in(self, name: str) -> PlugIn | None:
         """Return the plug-in that adds a name; None if the name is built in or unknown."""
@@ -145,7 +147,7 @@ class Registry(Mapping[str, Kind]):
         return self._loaded[plug_in]
 
     def _of_name(self, name: str) -> list[PlugIn]:
-        return [each for each in plug_ins() if (each.group, each.name) == (self.group, name)]
+        return [each for each in self._added() if each.name == name]
 
 
 @cache

@@ -11,13 +11,15 @@ from pesto_cli.sharding.layouts import Partial, Split
 def program_of(decision: Decision) -> Program:
     """Return the program of a decision; inputs with known values are constants of its ops."""
     program = decision.alternative.program(decision.spec, decision.alternative, decision.sizes)
+    if not any(is_replaced(decision, slot) for slot in range(len(decision.spec.inputs))):
+        return program
     return replace(program, ops=tuple(_with_constants(op, decision) for op in program.ops))
 
 
 def is_replaced(decision: Decision, slot: int) -> bool:
     """Return whether parts have constants in place of the tensor in a slot."""
-    is_partial = isinstance(decision.alternative.inputs[slot], Partial)
-    return decision.spec.inputs[slot].value is not None and not is_partial
+    is_known = decision.spec.inputs[slot].value is not None
+    return is_known and not isinstance(decision.alternative.inputs[slot], Partial)
 
 
 def _with_constants(op: PartOp, decision: Decision) -> PartOp:

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from pesto_cli.data.graph import OpGraph
-from pesto_cli.data.plan import ALL_LOCAL, Choice, Plan
+from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.layouts import Whole
-from pesto_cli.sharding.rules import alternatives, has_rule
+from pesto_cli.sharding.rules import all_alternatives, has_rule
 
 MAX_PARTS = SMALL_CONSTANT_ELEMENTS
 """No op can have more parts, because the extents of its parts are a small constant."""
@@ -26,10 +26,15 @@ class Decision:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.spec, self.alternative, self.sizes)))
+        object.__setattr__(self, "_hash", hash((self.spec, self.alternative.name, self.sizes)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The choice that the decision checks."""
+        return Choice(self.alternative.name, self.sizes)
 
 
 def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dict[int, Decision]:
@@ -54,7 +59,7 @@ def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dic
                 "was expected: solve a profile of this graph."
             )
         spec = specs[op]
-        decision = None if spec is None else _decision(spec, choice)
+        decision = None if spec is None else decision_of(spec, choice)
         if decision is None:
             raise BadInputError(
                 f"the plan splits op {name!r} ({graph.types[op]}) by {choice.alternative!r}; "
@@ -66,9 +71,9 @@ def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dic
 
 
 @lru_cache(maxsize=2**14)
-def _decision(spec: OpSpec, choice: Choice) -> Decision | None:
+def decision_of(spec: OpSpec, choice: Choice) -> Decision | None:
     """Return the decision with unchecked sizes; None if the op has no such alternative."""
-    for alternative in alternatives(spec, ALL_LOCAL):
+    for alternative in all_alternatives(spec):
         if alternative.name == choice.alternative:
             return Decision(spec, alternative, choice.sizes)
     return None
@@ -90,7 +95,7 @@ def num_alone(decision: Decision | None) -> int:
 
 
 def _expected(op_type: str, spec: OpSpec | None) -> str:
-    known = [] if spec is None else [each.name for each in alternatives(spec, ALL_LOCAL)]
+    known = [] if spec is None else [each.name for each in all_alternatives(spec)]
     if known:
         return f"one of {', '.join(map(repr, known))} was expected"
     if not has_rule(op_type):

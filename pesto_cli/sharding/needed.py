@@ -8,10 +8,9 @@ import numpy as np
 from pesto_cli.data.columns import BoolArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.parts import Parts
-from pesto_cli.data.plan import ALL_LOCAL
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.layouts import Replicated
-from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules import all_alternatives
 
 
 def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArray]:
@@ -75,7 +74,7 @@ def _copied_outputs(spec: OpSpec) -> tuple[frozenset[int], ...]:
     """Return the outputs that each part computes, for each way to split an op that has some."""
     found = (
         frozenset(output for output, each in enumerate(way.outputs) if isinstance(each, Replicated))
-        for way in alternatives(spec, ALL_LOCAL)
+        for way in all_alternatives(spec)
         if way.size is not None
     )
     return tuple(outputs for outputs in found if outputs)

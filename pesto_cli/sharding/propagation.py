@@ -41,7 +41,7 @@ ARRIVES_WHOLE = Arrival(WHOLE)
 Way = tuple[Alternative, tuple[int, ...]]
 """An alternative of an op, and the sizes of its parts."""
 Wanted = defaultdict[int, Counter[Arrival]]
-"""For each tensor, how many inputs of ops take it in each layout."""
+"""For each tensor of an op that is whole, how many inputs of ops take it in each layout."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class _Propagation:
         self._weights, self._num_parts = weights, len(weights)
         self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
         self._bytes: list[int] = graph.tensor_bytes.tolist()
+        self._producer: list[int] = graph.tensor_producer.tolist()
         self._work_us: list[float] = prices.work_us.tolist()
         self._is_update: list[bool] = (graph.labels.phase == Phase.UPDATE).tolist()
         self._first = graph.op_tensors.tolist()
@@ -117,7 +118,8 @@ class _Propagation:
         self._units = sorted({sum(each.extents) for each in self._seeded.values()}, reverse=True)
         self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
         self._chosen: dict[int, Way] = {}
-        self._cheapest: dict[tuple[object, ...], Way | None] = {}
+        self._cheapest: dict[tuple[object, ...], tuple[float, Way | None]] = {}
+        self._known_us: dict[int, float] = {}
 
     def forward(self) -> None:
         """Choose the cheapest alternative of each op whose inputs are not all whole."""
@@ -148,8 +150,11 @@ class _Propagation:
             self._graph.names[op]: Choice(alternative.name, sizes)
             for op, (alternative, sizes) in self._chosen.items()
         }
+        known_us = self._known_us
         cost_us = sum(
-            self._cost_us(op, self._chosen.get(op), self._arrivals(op))
+            known_us[op]
+            if op in known_us
+            else self._cost_us(op, self._chosen.get(op), self._arrivals(op))
             for op in range(self._graph.num_ops)
         )
         return Propagated(Plan(choices), cost_us)
@@ -163,18 +168,22 @@ class _Propagation:
         key = spec, *arrivals, *num_bytes, self._work_us[op], self._is_update[op]
         if key not in self._cheapest:
             self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
-        way = self._cheapest[key]
+        self._known_us[op], way = self._cheapest[key]
         if way is not None:
             self._take(op, spec, way)
 
-    def _cheapest_way(self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]) -> Way | None:
+    def _cheapest_way(
+        self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]
+    ) -> tuple[float, Way | None]:
+        """Return the cost of an op in us, and its cheapest way; None: it stays whole."""
         ways: list[Way | None] = [None]
         for alternative in preferred_alternatives(spec, self._local):
             if not isinstance(next(iter(alternative.outputs), None), Replicated):
                 sizes = self._sizes(spec, alternative, arrivals)
                 if sizes is not None:
                     ways.append((alternative, sizes))
-        return min(ways, key=lambda way: self._cost_us(op, way, arrivals))
+        costs_us = [self._cost_us(op, way, arrivals) for way in ways]
+        return min(zip(costs_us, ways, strict=True), key=lambda each: each[0])
 
     def _take(self, op: int, spec: OpSpec, way: Way) -> None:
         alternative, sizes = way
@@ -255,7 +264,7 @@ class _Propagation:
         """Count the inputs of an op; times: -1 no longer counts them."""
         way, spec = self._chosen.get(op), self._specs[op]
         for slot, tensor in enumerate(self._row(op)):
-            if tensor is None:
+            if tensor is None or self._producer[tensor] in self._chosen:
                 continue
             taken = ARRIVES_WHOLE
             if way is not None and spec is not None:
@@ -276,6 +285,8 @@ class _Propagation:
                 self._want(op, wanted, -1)
                 self._take(op, spec, (alternative, sizes))
                 self._want(op, wanted)
+                for after in (op, *self._graph.successors[op].tolist()):
+                    self._known_us.pop(after, None)
                 return
 
     def _can_supply(self, op: int, spec: OpSpec, alternative: Alternative) -> bool:

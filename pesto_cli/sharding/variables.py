@@ -84,10 +84,7 @@ def _decided(
 
 def choices_of(graph: OpGraph, decided: Mapping[int, Decision]) -> dict[str, Choice]:
     """Return decisions as the choices of a plan."""
-    return {
-        graph.names[op]: Choice(decision.alternative.name, decision.sizes)
-        for op, decision in decided.items()
-    }
+    return {graph.names[op]: decision.choice for op, decision in decided.items()}
 
 
 def _named(spec: OpSpec, name: str) -> Alternative | None:

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from pesto_cli.data.constraints import SplitRule, matching_ops
 from pesto_cli.data.labels import Role
-from pesto_cli.data.plan import ALL_LOCAL, Choice, Local, Plan
+from pesto_cli.data.plan import Choice, Local, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.sharding.alternative import Alternative
 from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.problems import prices_of, rewritten
-from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules import all_alternatives, alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import (
     choices_of,
@@ -78,7 +78,7 @@ def _by_name(problem: Problem, ops: Sequence[int], rule: SplitRule) -> dict[str,
     parts, found = prices_of(problem), dict[str, Choice]()
     for op in ops:
         spec, name = parts.spec(op), problem.graph.names[op]
-        for way in () if spec is None else alternatives(spec, ALL_LOCAL):
+        for way in () if spec is None else all_alternatives(spec):
             if spec is None or way.name != rule.by:
                 continue
             choice = Choice(way.name, rule.sizes or _equal(name, way, rule.parts or 0))

@@ -36,7 +36,7 @@ from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.propagation import Prices, propagate
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
-from pesto_cli.sharding.variables import variable_decisions
+from pesto_cli.sharding.variables import choices_of, variable_decisions
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, hosts_of_devices, speeds
 from pesto_cli.strategies.meshes import (
@@ -231,8 +231,9 @@ def batch_plan(
         )
     specs = parts.op_specs
     weights = weights or [1.0] * len(device_of_part)
-    prices, fixed = propagation_prices(problem), decisions(problem.chosen, graph, specs)
-    fixed = {**decisions_on_variables(graph, specs, variables, len(device_of_part), fixed), **fixed}
+    prices, chosen = propagation_prices(problem), decisions(problem.chosen, graph, specs)
+    copies = decisions_on_variables(graph, specs, variables, len(device_of_part), chosen)
+    fixed = {**copies, **chosen}
     found = [
         propagate(graph, specs, seeds, weights, prices, fixed, problem.local)
         for seeds in _seeds(problem, weights)
@@ -245,7 +246,9 @@ def batch_plan(
         )
     best = min(found, key=lambda each: each.cost_us).plan
     if variables is VariableLayout.MIRRORED:
-        best = with_replicated_updates(best, graph, specs, len(device_of_part), problem.chosen)
+        decided = decisions(best, graph, specs)
+        decided = with_replicated_updates(decided, graph, specs, len(device_of_part), chosen)
+        best = Plan(choices_of(graph, decided))
     hosts = hosts_of(problem, device_of_part) if by_host else ()
     return Plan(best.choices, hosts if len(set(hosts)) > 1 else ())
 
@@ -274,7 +277,8 @@ def decisions_on_variables(
                 continue
             sizes = way.equal_sizes(num_parts)
             found = variable_decisions(graph, specs, op, way.name, sizes) if min(sizes) else None
-            if found is not None and not found.keys() & (decided.keys() | chosen.keys()):
+            taken = decided.keys(), chosen.keys()
+            if found is not None and all(map(found.keys().isdisjoint, taken)):
                 decided.update(found)
                 break
     return decided

@@ -5,51 +5,50 @@ as those that clip by a global norm, stayed whole or took open sums, gradients w
 once for the norm, and once for the updates.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Mapping, Sequence
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase
-from pesto_cli.data.plan import MIRRORED, REPLICATED_NAME, WHOLE_OPS, Choice, Plan
+from pesto_cli.data.plan import MIRRORED, REPLICATED_NAME, Choice
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.added_ops import JOIN
-from pesto_cli.sharding.decisions import Decision, decisions
+from pesto_cli.sharding.decisions import Decision, decision_of
 from pesto_cli.sharding.layouts import Partial, Replicated, Whole
-from pesto_cli.sharding.rules import alternatives
 
 
 def with_replicated_updates(
-    plan: Plan,
+    decided: Mapping[int, Decision],
     graph: OpGraph,
     specs: Sequence[OpSpec | None],
     num_parts: int,
-    chosen: Plan = WHOLE_OPS,
-) -> Plan:
-    """Return a plan in which ops that only mirrored updates need are replicated.
+    chosen: Container[int] = (),
+) -> dict[int, Decision]:
+    """Return decisions by which ops that only mirrored updates need are replicated.
 
-    An op of the forward or the backward pass keeps its choice if the plan splits the op, or if the
-    op adds several partial gradients. A recurrent layer has one partial gradient for each step of
-    time: devices then exchange the sum, and not each term. Ops of `chosen` keep their choices.
+    An op of the forward or the backward pass keeps its decision if it is split, or if it adds
+    several partial gradients. A recurrent layer has one partial gradient for each step of time:
+    devices then exchange the sum, and not each term. Ops of `chosen` keep their decisions.
 
     A split op is still replicated if each device has all that it takes, as the changes of moving
     averages. Otherwise its parts would be exchanged, which takes longer than such an op.
     """
-    decided = decisions(plan, graph, specs)
-    choices, is_local = dict(plan.choices), [False] * graph.num_ops
-    has_inputs = _with_inputs_everywhere(graph, specs, decided)
+    found, is_local = dict(decided), [False] * graph.num_ops
+    copies = Choice(REPLICATED_NAME, (1,) * num_parts)
+    replicated = [None if spec is None else decision_of(spec, copies) for spec in specs]
+    has_inputs = _with_inputs_everywhere(graph, replicated, decided)
     for op in reversed(graph.topological_order.tolist()):
         if not all(is_local[each] for each in graph.successors[op].tolist()):
             continue
         if graph.types[op] == JOIN.type or _is_update(graph, decided, op):
             is_local[op] = True
-        elif graph.names[op] in chosen.choices:
+        elif op in chosen:
             continue
-        elif len(graph.successors[op]) and _can_be_replicated(specs[op]):
+        elif len(graph.successors[op]) and (decision := replicated[op]) is not None:
             is_after = graph.labels.phase[op] == Phase.UPDATE
             if is_after or op in has_inputs or not _has_less_to_send(decided.get(op)):
                 is_local[op] = True
-                choices[graph.names[op]] = Choice(REPLICATED_NAME, (1,) * num_parts)
-    return replace(plan, choices=choices)
+                found[op] = decision
+    return found
 
 
 def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool:
@@ -58,7 +57,7 @@ def _is_update(graph: OpGraph, decided: Mapping[int, Decision], op: int) -> bool
 
 
 def _with_inputs_everywhere(
-    graph: OpGraph, specs: Sequence[OpSpec | None], decided: Mapping[int, Decision]
+    graph: OpGraph, replicated: Sequence[Decision | None], decided: Mapping[int, Decision]
 ) -> set[int]:
     """Return the split ops that can be replicated without sending anything more.
 
@@ -72,7 +71,7 @@ def _with_inputs_everywhere(
         if (decision := decided.get(op)) is None:
             continue
         taken = zip(decision.alternative.inputs, rows[op], strict=True)
-        if _can_be_replicated(specs[op]) and all(
+        if replicated[op] is not None and all(
             isinstance(layout, Whole | Replicated) or tensor in everywhere
             for layout, tensor in taken
         ):
@@ -90,7 +89,3 @@ def _has_less_to_send(decision: Decision | None) -> bool:
     alternative = decision.alternative
     num_terms = sum(isinstance(layout, Partial) for layout in alternative.inputs)
     return alternative.size is not None or num_terms > 1
-
-
-def _can_be_replicated(spec: OpSpec | None) -> bool:
-    return spec is not None and any(each.name == REPLICATED_NAME for each in alternatives(spec))

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pesto_cli.data.parts import added_dtype
-from pesto_cli.data.plan import ALL_LOCAL
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Program
-from pesto_cli.sharding.rules import alternatives
+from pesto_cli.sharding.rules import all_alternatives
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Split:
 
 def splits(spec: OpSpec, numbers: Sequence[int]) -> Iterator[Split]:
     """Yield the ways to split an op whose parts have a price of their own."""
-    for alternative in alternatives(spec, ALL_LOCAL):
+    for alternative in all_alternatives(spec):
         if alternative.size is not None and alternative.size > 1:
             parts = tuple(_main_ops(spec, alternative, number) for number in numbers)
             if any(parts):
@@ -37,7 +36,7 @@ def helpers(spec: OpSpec) -> Iterator[tuple[tuple[str, str], OpSpec]]:
 
     Ops whose inputs have open shapes or handles are left out: their times cannot be estimated.
     """
-    for alternative in alternatives(spec, ALL_LOCAL):
+    for alternative in all_alternatives(spec):
         size = 2 if alternative.size is None else alternative.size
         for op in _program(spec, alternative, (size // 2, size - size // 2)).ops:
             if op.name and all(map(_has_data, op.spec.inputs)):

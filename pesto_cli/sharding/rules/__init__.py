@@ -82,13 +82,22 @@ RULES: Registry[Rule] = Registry(
 WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
 
 
-@lru_cache(maxsize=2**16)
 def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[Alternative, ...]:
+    """Return the ways in which an op can be split, like `all_alternatives`.
+
+    local: what parts may compute in another way than the whole op.
+    """
+    ways = all_alternatives(spec)
+    if all(way.local is None for way in ways):
+        return ways
+    return tuple(way for way in ways if way.local is None or way.local in local)
+
+
+@lru_cache(maxsize=2**16)
+def all_alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     """Return the ways in which an op can be split; empty if it has no rule or must stay whole.
 
     Every op without a state can also be computed several times (`replicated`).
-
-    local: what parts may compute in another way than the whole op.
 
     Raises:
         BadInputError: the operands or attributes are not those of an op of this type.
@@ -99,8 +108,7 @@ def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[A
     try:
         with RULES.at_work(spec.type) as rule:
             ways = [answered(Alternative, way) for way in rule(spec)]
-        allowed = (way for way in ways if way.local is None or way.local in local)
-        found = tuple(way for way in allowed if _is_possible(spec, way))
+        found = tuple(way for way in ways if _is_possible(spec, way))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"an op of type {spec.type} has {len(spec.inputs)} inputs and {len(spec.outputs)} "
