@@ -23,11 +23,13 @@ so whatever takes or fetches X outside the step still works:
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import NoReturn
 
 import numpy as np
 
+from pesto_cli.data.columns import BoolArray, IntArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import MIRRORED, Plan
@@ -53,15 +55,39 @@ class Expansion:
 
     ops: their columns.
     images: for each op of the graph, the ops that it became: the op itself, or its program.
-    kept: the ops that are ops of the split step, ascending: those that it needs, without constants
-        that are so small that each device has a copy.
+    kept: `[num_kept]`, the ops that are ops of the split step, ascending: those that it needs,
+        without constants that are so small that each device has a copy.
     decided: the decision for each op of the graph that was split.
     """
 
     ops: NewOps
     images: Sequence[tuple[int, ...]]
-    kept: Sequence[int]
+    kept: IntArray
     decided: Mapping[int, Decision]
+
+    @cached_property
+    def origin(self) -> IntArray:
+        """`[num_kept]`: `NewOps.origin` of the kept ops."""
+        return self.of_kept(self.ops.origin)
+
+    @cached_property
+    def serves(self) -> IntArray:
+        """`[num_kept]`: `NewOps.serves` of the kept ops."""
+        return self.of_kept(self.ops.serves)
+
+    @cached_property
+    def part(self) -> IntArray:
+        """`[num_kept]`: `NewOps.part` of the kept ops."""
+        return self.of_kept(self.ops.part)
+
+    @cached_property
+    def is_priced(self) -> BoolArray:
+        """`[num_kept]`: `NewOps.is_priced` of the kept ops."""
+        return np.array(self.ops.is_priced, dtype=np.bool_)[self.kept]
+
+    def of_kept(self, column: Sequence[int]) -> IntArray:
+        """Return the entries of the kept ops of a column, `[num_kept]`."""
+        return np.array(column, dtype=np.int64)[self.kept]
 
 
 def expand(
@@ -127,7 +153,7 @@ class _Expander:
             for op, is_needed in enumerate(self._ops.ancestors(roots))
             if is_needed and not _is_small_constant(self._ops.specs[op])
         ]
-        return Expansion(self._ops, self._images, kept, self._decided)
+        return Expansion(self._ops, self._images, np.array(kept, dtype=np.int64), self._decided)
 
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
         taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole

@@ -53,15 +53,13 @@ def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGrap
 
 class _Builder:
     def __init__(self, graph: OpGraph, parts: Parts, expansion: Expansion) -> None:
-        ops, kept = expansion.ops, expansion.kept
+        ops, kept = expansion.ops, expansion.kept.tolist()
         self._graph, self._parts, self._expansion = graph, parts, expansion
         self._ops, self._kept = ops, kept
         self._specs = [ops.specs[op] for op in kept]
-        self._origin, self._serves = (
-            np.array(column, dtype=np.int64)[kept] for column in (ops.origin, ops.serves)
-        )
+        self._origin, self._serves = expansion.origin, expansion.serves
         self._is_copy = np.array([spec is None for spec in self._specs])
-        self._is_main = np.array(ops.is_priced)[kept]
+        self._is_main = expansion.is_priced
         self._number = np.full(len(ops), -1, dtype=np.int64)  # of each new op that is kept
         self._number[kept] = np.arange(len(kept))
         self._found: dict[int, _Operands] = {}  # by the id of the spec, which parts share

@@ -64,14 +64,16 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
     parts = prices_of(problem)
     specs = parts.op_specs
     expansion = expand(problem.graph, specs, plan, parts.targets)
-    ops, kept = expansion.ops, np.array(expansion.kept, dtype=np.int64)
-    columns = (ops.origin, ops.part, ops.host, ops.for_part, ops.serves)
-    origin, part, host, for_part, serves = (
-        np.array(column, dtype=np.int64)[kept] for column in columns
+    return Rewritten(
+        expanded(problem, expansion),
+        plan,
+        origin=expansion.origin,
+        part=expansion.part,
+        host=expansion.of_kept(expansion.ops.host),
+        for_part=expansion.of_kept(expansion.ops.for_part),
+        serves=expansion.serves,
+        is_priced=expansion.is_priced,
     )
-    is_priced = np.array(ops.is_priced, dtype=np.bool_)[kept]
-    new = expanded(problem, expansion)
-    return Rewritten(new, plan, origin, part, host, for_part, serves, is_priced)
 
 
 def expanded(problem: Problem, expansion: Expansion) -> Problem:
@@ -81,14 +83,12 @@ def expanded(problem: Problem, expansion: Expansion) -> Problem:
         BadInputError: the profile has no price for a part.
         InfeasibleError: an added op can run on no device.
     """
-    parts, ops = prices_of(problem), expansion.ops
-    kept = np.array(expansion.kept, dtype=np.int64)
-    origin, serves = (np.array(column, dtype=np.int64)[kept] for column in (ops.origin, ops.serves))
+    parts = prices_of(problem)
     return replace(
         problem,
         graph=split_op_graph(problem.graph, parts, expansion),
         time_us=split_times_us(problem, parts, expansion),
-        permitted=permitted_of_parts(problem, origin, serves),
+        permitted=permitted_of_parts(problem, expansion.origin, expansion.serves),
         parts=None,
         chosen=WHOLE_OPS,
     )

@@ -1,10 +1,13 @@
 """The times of the ops of a split graph."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
+from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.expansion import Expansion
 
 
@@ -18,34 +21,35 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     Raises:
         BadInputError: the profile has no price for a part.
     """
-    ops, kept = expansion.ops, np.array(expansion.kept, dtype=np.int64)
-    time_us: FloatArray = problem.time_us[np.array(ops.serves, dtype=np.int64)[kept]]
-    has_spec = np.array([spec is not None for spec in ops.specs])[kept]
-    is_part = has_spec & np.array(ops.is_priced)[kept]
-    is_added = has_spec & ~is_part
-    time_us[is_part] *= _ratios(parts, expansion, kept[is_part])
+    kept, origin, part = expansion.kept, expansion.origin, expansion.part
+    time_us: FloatArray = problem.time_us[expansion.serves]
+    has_spec = np.array([spec is not None for spec in expansion.ops.specs])[kept]
+    is_part, is_added = has_spec & expansion.is_priced, has_spec & ~expansion.is_priced
+    time_us[is_part] *= _ratios(parts, expansion.decided, origin[is_part], part[is_part])
     time_us[is_added] = _added_us(problem, parts, expansion, kept[is_added], time_us[is_added])
     return time_us
 
 
-def _ratios(parts: Parts, expansion: Expansion, new: IntArray) -> FloatArray:
+def _ratios(
+    parts: Parts, decided: Mapping[int, Decision], op: IntArray, part: IntArray
+) -> FloatArray:
     """Return the time of each part divided by that of its op, `[num_parts, num_kinds]`.
 
-    new: the ops of the expansion that are parts.
+    op, part: the op of each part, and its index.
     """
-    ops, ratios, which = expansion.ops, list[FloatArray](), list[int]()
-    number: dict[tuple[int, int], int] = {}  # of the decision, which ops that are alike share
-    for op in new.tolist():
-        origin = ops.origin[op]
-        decision = expansion.decided[origin]
-        size, whole = decision.sizes[ops.part[op]], decision.alternative.size
-        key = id(decision), size
-        if key not in number:
-            number[key] = len(ratios)
-            share = 1.0 if whole is None else size / whole
-            ratios.append(parts.part_ratio(origin, decision.alternative.name, share))
-        which.append(number[key])
-    found: FloatArray = np.array(ratios).reshape(-1, len(parts.fallback.us))[which]
+    ratios: list[FloatArray] = []
+    first: dict[int, int] = {}  # the row of the first part of a decision, which alike ops share
+    first_of_op = np.zeros(max(decided, default=-1) + 1, dtype=np.int64)
+    for each in np.unique(op).tolist():
+        decision = decided[each]
+        if id(decision) not in first:
+            first[id(decision)] = len(ratios)
+            name, whole = decision.alternative.name, decision.alternative.size
+            share = {size: 1.0 if whole is None else size / whole for size in {*decision.sizes}}
+            of_size = {size: parts.part_ratio(each, name, share[size]) for size in share}
+            ratios += [of_size[size] for size in decision.sizes]
+        first_of_op[each] = first[id(decision)]
+    found: FloatArray = np.array(ratios).reshape(-1, len(parts.fallback.us))[first_of_op[op] + part]
     return found
 
 

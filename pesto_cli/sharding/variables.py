@@ -1,12 +1,12 @@
 """Variables in a plan: all ops that take the handle of a variable are split like the variable."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Choice
 from pesto_cli.data.specs import HANDLES, OpSpec
-from pesto_cli.sharding.alternative import Alternative
-from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.decisions import Decision, decision_of
 from pesto_cli.sharding.layouts import Layout, Replicated
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import READS
@@ -59,23 +59,25 @@ def _decided(
     found: dict[int, Decision] = {}
     if graph.inputs is None:
         return found, variable
-    waiting = [variable]
+    waiting, choice = [variable], Choice(alternative, sizes)
     while waiting:
         op = waiting.pop()
         spec = specs[op]
-        way = None if spec is None else _named(spec, alternative)
-        if spec is None or way is None:
+        decision = None if spec is None else decision_of(spec, choice)
+        if decision is None:
             return found, op
-        found[op] = Decision(spec, way, sizes)
-        (handle,), (layout,) = graph.tensors_of(op), way.outputs
+        found[op] = decision
+        (handle,), (layout,) = graph.tensors_of(op), decision.alternative.outputs
         for taker in graph.consumers_of(handle).tolist():
             if taker in found:
                 continue
             row = graph.inputs[taker].tolist()
-            taken = None if specs[taker] is None else _taking(specs[taker], row, handle, layout)
-            if taken is not None:
-                found[taker] = Decision(taken[0], taken[1], sizes)
-                producers = {int(graph.tensor_producer[row[slot]]) for slot in taken[2]}
+            slots = tuple(slot for slot, tensor in enumerate(row) if tensor == handle)
+            taking = _taking(specs[taker], slots, layout, sizes)
+            if taking is not None:
+                found[taker] = taking
+                handles = [slot for slot, each in enumerate(taking.spec.inputs) if each.is_handle]
+                producers = {int(graph.tensor_producer[row[slot]]) for slot in handles}
                 waiting += producers - found.keys() - set(waiting)
             elif not (isinstance(layout, Replicated) and graph.types[taker] in READS):
                 return found, taker
@@ -87,18 +89,16 @@ def choices_of(graph: OpGraph, decided: Mapping[int, Decision]) -> dict[str, Cho
     return {graph.names[op]: decision.choice for op, decision in decided.items()}
 
 
-def _named(spec: OpSpec, name: str) -> Alternative | None:
-    return next((way for way in alternatives(spec) if way.name == name), None)
-
-
+@lru_cache(maxsize=2**14)
 def _taking(
-    spec: OpSpec | None, row: Sequence[int], handle: int, layout: Layout
-) -> tuple[OpSpec, Alternative, list[int]] | None:
-    """Return the alternative of an op that takes a handle in a layout, and its slots of handles."""
+    spec: OpSpec | None, slots: tuple[int, ...], layout: Layout, sizes: tuple[int, ...]
+) -> Decision | None:
+    """Return the decision by which an op takes a handle in a layout; None if it cannot.
+
+    slots: those in which the op takes the handle.
+    """
     if spec is None:
         return None
-    for way in alternatives(spec):
-        if all(way.inputs[slot] == layout for slot, tensor in enumerate(row) if tensor == handle):
-            slots = [slot for slot, each in enumerate(spec.inputs) if each.is_handle]
-            return spec, way, slots
-    return None
+    ways = (way for way in alternatives(spec) if all(way.inputs[each] == layout for each in slots))
+    way = next(ways, None)
+    return None if way is None else Decision(spec, way, sizes)

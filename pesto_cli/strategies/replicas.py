@@ -86,7 +86,7 @@ class Replicas:
 
     def expanded(self) -> Problem:
         """Return the problem of all ops that have been added so far."""
-        kept = range(len(self.ops))
+        kept = np.arange(len(self.ops))
         return expanded(self.problem, Expansion(self.ops, (), kept, self.decided))
 
     def devices(self, problem: Problem) -> IntArray:
