@@ -105,14 +105,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(markdown(rows))
 
 
-def profile_of(folder: Path, model: str, source: str = "", parts: Sequence[int] = ()) -> Profile:
+def profile_of(
+    folder: Path,
+    model: str,
+    source: str = "",
+    parts: Sequence[int] = (),
+    machine: str = MACHINE,
+) -> Profile:
     """Return a model's profile from the folder, or make it from the zoo or another source."""
     with_parts = f".parts-{'-'.join(map(str, parts))}" if parts else ""
-    path = folder / f"{model}{with_parts}.profile.json"
+    on_machine = "" if machine == MACHINE else f".{machine}"
+    path = folder / f"{model}{with_parts}{on_machine}.profile.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         graph = pesto.export(source or f"zoo:{model}")
-        pesto.write_profile(path, pesto.profile(graph, pesto.read_machine(MACHINE), parts=parts))
+        pesto.write_profile(path, pesto.profile(graph, pesto.read_machine(machine), parts=parts))
     return pesto.read_profile(path)
 
 

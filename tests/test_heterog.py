@@ -11,6 +11,7 @@ from random_problems import random_problem
 from split_model import dense
 from training_graphs import exported
 
+from benchmarks import zero_shot
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
@@ -150,6 +151,13 @@ def test_one_way_for_all_groups_is_the_step_of_a_baseline(machine: str) -> None:
         found.append(choices_of(ours))
     assert found[0] != found[1]
     assert (found[0] == found[2]) == (machine == "v100x2-nvlink")
+
+
+def test_the_benchmark_replicates_all_groups(priced: Profile) -> None:
+    problem = priced.problem
+    found = zero_shot.placed(problem, problem)
+    assert found.num_ops == STRATEGIES.find("cp-ar")(problem, Context()).problem.num_ops
+    assert min(found.ways_s, found.network_s, found.plan_s) > 0
 
 
 def test_groups_take_different_actions(priced: Profile) -> None:
