@@ -45,9 +45,9 @@ def _ratios(
         if id(decision) not in first:
             first[id(decision)] = len(ratios)
             name, whole = decision.alternative.name, decision.alternative.size
-            share = {size: 1.0 if whole is None else size / whole for size in {*decision.sizes}}
-            of_size = {size: parts.part_ratio(each, name, share[size]) for size in share}
-            ratios += [of_size[size] for size in decision.sizes]
+            ratios += [
+                parts.part_ratio(each, name, size / (whole or size)) for size in decision.sizes
+            ]
         first_of_op[each] = first[id(decision)]
     found: FloatArray = np.array(ratios).reshape(-1, len(parts.fallback.us))[first_of_op[op] + part]
     return found
