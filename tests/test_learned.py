@@ -456,6 +456,7 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
     ("attempt", "message"),
     [
         (lambda p: api.train("heft", [p]), "'heft' does not learn; one of spotlight, grl, heterog"),
+        (lambda p: api.train("x", [p]), "policy 'x' is unknown; one of spotlight, grl"),
         (lambda p: api.train("spotlight", []), "there is no profile to train on"),
         (lambda p: api.train("spotlight", [p, p]), "profile 000000000000 is given twice"),
         (
