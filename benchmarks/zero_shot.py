@@ -1,9 +1,9 @@
 """How long an untrained policy takes to place a graph once: `python -m benchmarks.zero_shot`.
 
-HeteroG's policy gets random weights, and all groups are replicated with copies of all variables,
-which is the plan with most ops. The time counts from the problem to the schedule, when TensorFlow
-is loaded and kernels are compiled. Each graph is placed in a process of its own, in which only a
-small graph was split before.
+The policy is that of HeteroG, with random weights. All groups are replicated, and all variables
+have copies: of the plans with one action for all groups, this one has most ops. The time counts
+from the problem to the schedule, when TensorFlow is loaded and kernels are compiled. Each graph is
+placed in a process of its own, in which only a small graph was split before.
 """
 
 import argparse

@@ -33,10 +33,6 @@ def check_numbers(numbers: Sequence[int]) -> None:
         )
 
 
-Curve = tuple[Sequence[float], Sequence[float]]
-"""Shares, ascending, and the ratio of each."""
-
-
 @dataclass(frozen=True, eq=False)
 class PartTimes:
     """The times of the parts of an op, split in one way.
@@ -53,7 +49,7 @@ class PartTimes:
         """Return the units of the factor in the smallest of `number` equal parts; at least one."""
         return max(1, self.size // number)
 
-    def curve(self, numbers: Sequence[int], kind: int) -> Curve:
+    def curve(self, numbers: Sequence[int], kind: int) -> tuple[Sequence[float], Sequence[float]]:
         """Return ascending shares up to 1, and their ratios; between them the ratio is linear.
 
         The time of a part is about max(a, b + c * share), where a is the time of a kernel launch.
@@ -215,7 +211,8 @@ class Parts:
         return self.added.get((op_type, dtype), self.fallback).on_host
 
     def _interpolated(self, op: int, alternative: str, share: float) -> FloatArray:
-        curves = self._curves(self.times[int(self.spec_of[op]), alternative])
+        times = self.times[int(self.spec_of[op]), alternative]
+        curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
         least = curves[0][0][0]
         if share < least / 2 + ROUNDING:
             raise BadInputError(
@@ -225,13 +222,6 @@ class Parts:
                 f"with more than --parts {self._numbers}."
             )
         return np.array([np.interp(share, shares, ratios) for shares, ratios in curves])
-
-    def _curves(self, times: PartTimes) -> Sequence[Curve]:
-        """Return the curve of each device kind."""
-        if times not in self._known_curves:
-            kinds = range(len(times.ratio))
-            self._known_curves[times] = [times.curve(self.numbers, kind) for kind in kinds]
-        return self._known_curves[times]
 
     def _shown(self, op: int) -> str:
         spec = self.spec(op)
@@ -249,11 +239,6 @@ class Parts:
     @cached_property
     def _known(self) -> dict[tuple[int, str, float], FloatArray]:
         """The ratios that were asked for: a plan asks for the same ones many times."""
-        return {}
-
-    @cached_property
-    def _known_curves(self) -> dict[PartTimes, Sequence[Curve]]:
-        """The curves of the ratios that were asked for."""
         return {}
 
 

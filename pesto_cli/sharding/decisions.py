@@ -82,8 +82,8 @@ def decision_of(spec: OpSpec, choice: Choice) -> Decision | None:
 def num_alone(decision: Decision | None) -> int:
     """Return the number of parts of an op if its parts do not affect each other, else 0.
 
-    For a whole op it is 0, too. A part of an op on a variable reads or writes
-    its own piece or copy.
+    For a whole op it is 0, too. A part of an op on a variable reads or writes its own piece or
+    copy.
     """
     if decision is None:
         return 0

@@ -110,7 +110,6 @@ class _Propagation:
         self._producer: list[int] = graph.tensor_producer.tolist()
         self._work_us: list[float] = prices.work_us.tolist()
         self._is_update: list[bool] = (graph.labels.phase == Phase.UPDATE).tolist()
-        self._first = graph.op_tensors.tolist()
         self._seeded = {
             tensor: Arrival(Split(axis), shares_of(_extent(graph, tensor, axis), weights))
             for tensor, axis in seeds.items()
@@ -119,6 +118,7 @@ class _Propagation:
         self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
         self._chosen: dict[int, Way] = {}
         self._cheapest: dict[tuple[object, ...], tuple[float, Way | None]] = {}
+        # The costs of ops whose inputs have the same layouts as when the way was chosen.
         self._known_us: dict[int, float] = {}
 
     def forward(self) -> None:
@@ -175,7 +175,7 @@ class _Propagation:
     def _cheapest_way(
         self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]
     ) -> tuple[float, Way | None]:
-        """Return the cost of an op in us, and its cheapest way; None: it stays whole."""
+        """Return the cost of the cheapest way in us, and this way; None if the op stays whole."""
         ways: list[Way | None] = [None]
         for alternative in preferred_alternatives(spec, self._local):
             if not isinstance(next(iter(alternative.outputs), None), Replicated):
@@ -188,8 +188,8 @@ class _Propagation:
     def _take(self, op: int, spec: OpSpec, way: Way) -> None:
         alternative, sizes = way
         self._chosen[op] = way
-        for output, layout in enumerate(alternative.outputs):
-            tensor, operand = self._first[op] + output, spec.outputs[output]
+        outputs = zip(self._outputs(op), spec.outputs, alternative.outputs, strict=True)
+        for tensor, operand, layout in outputs:
             self._arrival[tensor] = _stored(operand, layout, alternative, sizes)
 
     def _sizes(
@@ -334,7 +334,7 @@ class _Propagation:
         return self._rows[op] if self._rows else ()
 
     def _outputs(self, op: int) -> range:
-        return range(self._first[op], self._first[op + 1])
+        return self._graph.tensors_of(op)
 
 
 def _taken(spec: OpSpec, slot: int, alternative: Alternative, sizes: tuple[int, ...]) -> Arrival:

@@ -93,7 +93,7 @@ def choices_of(graph: OpGraph, decided: Mapping[int, Decision]) -> dict[str, Cho
 def _taking(
     spec: OpSpec | None, slots: tuple[int, ...], layout: Layout, sizes: tuple[int, ...]
 ) -> Decision | None:
-    """Return the decision by which an op takes a handle in a layout; None if it cannot.
+    """Return how an op is split if a handle that it takes has a layout; None if it cannot be.
 
     slots: those in which the op takes the handle.
     """

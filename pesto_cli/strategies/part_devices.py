@@ -78,7 +78,7 @@ class _Dealer:
         return near_data.placed()[self._group]
 
     def _place_parts(self) -> None:
-        """Place each part and its colocation group; the first part in a group decides."""
+        """Place each colocation group that has parts on the device of its first part."""
         ops = np.flatnonzero((self._part >= 0) & (self._device[self._group] < 0))
         groups, first = np.unique(self._group[ops], return_index=True)
         ops = ops[first]

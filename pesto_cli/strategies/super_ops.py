@@ -11,8 +11,9 @@ from pesto_cli.strategies.incumbent import Incumbent
 
 # The largest share of the time of a search for the placement of super-ops from all starts.
 MOST_SHARE = 0.4
-# Limits of the number of evaluations of each super-op, from all starts. If there is time for fewer
-# than FEWEST, super-ops are not placed. After MOST, the placement hardly improves.
+# How many placements are evaluated for each super-op, from all starts together. If there is time
+# for fewer than FEWEST, super-ops are not placed. The search ends after MOST, because later
+# evaluations hardly improve the placement.
 FEWEST, MOST = 5.0, 200.0
 
 

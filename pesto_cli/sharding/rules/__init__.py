@@ -83,7 +83,7 @@ WITH_SCRATCH = frozenset({*batch_norm.RULES, *batch_norm_gradient.RULES})
 
 
 def alternatives(spec: OpSpec, local: frozenset[Local] = frozenset()) -> tuple[Alternative, ...]:
-    """Return the ways in which an op can be split, like `all_alternatives`.
+    """Return the ways to split an op that are allowed; see `all_alternatives`.
 
     local: what parts may compute in another way than the whole op.
     """
