@@ -18,6 +18,7 @@ import numpy as np
 
 from pesto_cli.bounds.canonical import rounded
 from pesto_cli.bounds.chains import longest_before
+from pesto_cli.data.adjacency import reached
 from pesto_cli.data.graph import Adjacency, BoolArray, FloatArray, IntArray, OpGraph
 from pesto_cli.data.labels import Path, Phase
 
@@ -105,11 +106,8 @@ def _branches(found: Sequence[tuple[int, Path]]) -> IntArray:
 
 def behind_gradients(graph: OpGraph) -> BoolArray:
     """Return whether each op is a gradient or comes after one, `[num_ops]`."""
-    behind: BoolArray = graph.labels.phase == Phase.BACKWARD
-    for op in graph.topological_order:
-        if behind[op]:
-            behind[graph.successors[op]] = True
-    return behind
+    gradients = np.flatnonzero(graph.labels.phase == Phase.BACKWARD)
+    return reached(graph.successors, gradients.tolist())
 
 
 def _layer_scopes(
@@ -199,13 +197,11 @@ def _computes(graph: OpGraph) -> BoolArray:
     own (`conv/kernel` for ops in `model/conv_1`), and scopes of optimisers have reads without
     predecessors.
     """
-    leads = graph.labels.phase == Phase.BACKWARD
-    if not leads.any():
-        leads[:] = True
-    else:
-        for op in graph.topological_order[::-1]:
-            leads[op] |= leads[graph.successors[op]].any()
-    computes: BoolArray = leads & (graph.resident_bytes == 0)
+    is_variable = graph.resident_bytes > 0
+    gradients = np.flatnonzero(graph.labels.phase == Phase.BACKWARD).tolist()
+    computes: BoolArray = ~is_variable
+    if gradients:
+        computes &= reached(graph.predecessors, gradients)
     return computes
 
 

@@ -53,11 +53,11 @@ def topological_order(successors: Adjacency) -> list[int]:
 
 def reached(neighbours: Adjacency, starts: Iterable[int]) -> BoolArray:
     """Return whether each op is one of `starts`, or is reached from them, `[num_ops]`."""
-    found = np.zeros(len(neighbours.degree), dtype=np.bool_)
-    waiting = list(starts)
+    offsets, indices = neighbours.offsets.tolist(), neighbours.indices.tolist()
+    found, waiting = [False] * len(neighbours.degree), list(starts)
     while waiting:
         op = waiting.pop()
         if not found[op]:
             found[op] = True
-            waiting += neighbours[op].tolist()
-    return found
+            waiting += indices[offsets[op] : offsets[op + 1]]
+    return np.array(found, dtype=np.bool_)

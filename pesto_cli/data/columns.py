@@ -1,5 +1,8 @@
 """Columns: numpy arrays with one entry for each row, and checks for all of them."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -39,6 +42,11 @@ def differ_from_last(*columns: IntArray) -> BoolArray:
     found = np.ones(len(columns[0]), dtype=np.bool_)
     found[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     return found
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that is in a column more than once; None if all are unique."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def check_length(column: str, found: int, expected: int) -> None:

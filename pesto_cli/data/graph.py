@@ -17,6 +17,7 @@ from pesto_cli.data.columns import (
     IntArray,
     check_indices,
     check_length,
+    first_repeated,
     unique_rows,
     whole_numbers,
 )
@@ -284,13 +285,11 @@ class OpGraph:
         return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
 
     def _check_names(self) -> None:
-        seen: set[str] = set()
-        for name in self.names:
-            if name in seen:
-                raise BadInputError(
-                    f"op {name!r} appears twice; op names must be unique: rename one of them."
-                )
-            seen.add(name)
+        name = first_repeated(self.names)
+        if name is not None:
+            raise BadInputError(
+                f"op {name!r} appears twice; op names must be unique: rename one of them."
+            )
 
     def _check_ranges(self) -> None:
         num_ops, num_tensors = self.num_ops, self.num_tensors

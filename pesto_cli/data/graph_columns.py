@@ -57,3 +57,12 @@ def dense_groups(groups: Sequence[int | str | None] | None, num_ops: int) -> Int
     number = defaultdict[int | str, int](unused.__next__)
     numbers = [next(unused) if group is None else number[group] for group in groups]
     return np.array(numbers, dtype=np.int64)
+
+
+def dense_numbers(groups: IntArray) -> IntArray:
+    """Number groups from 0 in order of appearance, `[num_ops]`; equal entries are one group."""
+    _, first, which = np.unique(groups, return_index=True, return_inverse=True)
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    found: IntArray = place[which]
+    return found

@@ -94,8 +94,8 @@ class Operand:
 
     def resized(self, axis: int, size: int) -> Self:
         """Return the operand with another size of one dimension, without its value."""
-        sizes = self.sizes
-        return replace(self, shape=(*sizes[:axis], size, *sizes[axis + 1 :]), value=None)
+        shape = (*self.sizes[:axis], size, *self.sizes[axis + 1 :])
+        return type(self)(shape, self.dtype, None, self.on_host)
 
 
 Taken = tuple[int, int]

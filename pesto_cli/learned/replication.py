@@ -122,7 +122,7 @@ def _priced(parts: Parts, ways: Ways) -> tuple[Ways, tuple[str, ...]]:
     priced, notes = list(ways), dict[str, None]()
     for number, way in enumerate(ways):
         try:
-            for op, decision in way.items():
+            for decision, op in {decision: op for op, decision in way.items()}.items():
                 size = decision.alternative.size
                 if size is not None:
                     parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)

@@ -3,21 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from pesto_cli.data.plan import Local
 from pesto_cli.data.specs import Operand, OpSpec, Value
 from pesto_cli.sharding.layouts import Layout, Own, Partial, Replicated, Split
 
 
-@dataclass(frozen=True)
-class FromSlot:
+class FromSlot(NamedTuple):
     """An input of a part op: the piece of input `slot` of the split op that belongs to the part."""
 
     slot: int
 
 
-@dataclass(frozen=True)
-class FromOp:
+class FromOp(NamedTuple):
     """An input of a part op: an output of another op of the same program."""
 
     op: int
@@ -28,8 +27,7 @@ Source = FromSlot | FromOp | None
 """None: a small constant; its value is that of the operand in the spec."""
 
 
-@dataclass(frozen=True)
-class PartOp:
+class PartOp(NamedTuple):
     """One op of a program.
 
     part: index of the part that the op belongs to; None if the op serves all parts.
@@ -104,11 +102,13 @@ def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
     specs = {size: part_spec(spec, alternative, size) for size in {*sizes}}
     taken = {size: sources(each) for size, each in specs.items()}
     ops = tuple(PartOp(part, specs[size], taken[size]) for part, size in enumerate(sizes))
-    pieces = tuple(
-        tuple(FromOp(part, output) for part in range(len(sizes)))
-        for output in range(len(spec.outputs))
-    )
-    return Program(ops, pieces)
+    return Program(ops, tuple(_of_each(len(sizes), output) for output in range(len(spec.outputs))))
+
+
+@lru_cache
+def _of_each(num_parts: int, output: int) -> tuple[FromOp, ...]:
+    """Return an output of each of the first ops of a program."""
+    return tuple(FromOp(part, output) for part in range(num_parts))
 
 
 def part_spec(spec: OpSpec, alternative: Alternative, size: int) -> OpSpec:
@@ -125,7 +125,11 @@ def part_spec(spec: OpSpec, alternative: Alternative, size: int) -> OpSpec:
     for slot, position in alternative.resized:
         value = inputs[slot].value
         inputs[slot] = replace(inputs[slot], value=_scaled_at(value, position, size, whole))
-    part = replace(spec, inputs=tuple(inputs), outputs=tuple(outputs))
+    taken, given = tuple(inputs), tuple(outputs)
+    if (taken, given) == (spec.inputs, spec.outputs):
+        part = spec
+    else:
+        part = OpSpec(spec.type, spec.attributes, taken, given, spec.is_stateful, spec.body)
     changed = {
         name: _scaled_at(spec.attribute[name], position, size, whole)
         for name, position in alternative.resized_attributes
@@ -144,7 +148,7 @@ def sources(part: OpSpec) -> tuple[Source, ...]:
 def _part_of(operand: Operand, layout: Layout, size: int, whole: int | None) -> Operand:
     if isinstance(layout, Split):
         return operand.resized(layout.axis, scaled(operand.sizes[layout.axis], size, whole))
-    if isinstance(layout, Partial | Replicated | Own):
+    if operand.value is not None and isinstance(layout, Partial | Replicated | Own):
         return replace(operand, value=None)
     return operand
 

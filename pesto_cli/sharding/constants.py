@@ -29,7 +29,7 @@ def _with_constants(op: PartOp, decision: Decision) -> PartOp:
             operands[place], sources[place] = _input(op, operands[place], source, decision)
     if sources == list(op.inputs):
         return op
-    return replace(op, spec=replace(op.spec, inputs=tuple(operands)), inputs=tuple(sources))
+    return op._replace(spec=replace(op.spec, inputs=tuple(operands)), inputs=tuple(sources))
 
 
 def _input(

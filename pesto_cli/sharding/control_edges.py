@@ -136,7 +136,8 @@ class ControlEdges:
                     if accesses is not None and op not in accesses[-1:]:
                         accesses.append(op)
             for accesses in pieces.values():
-                self._keep_order(accesses)
+                if len(accesses) > 1:
+                    self._keep_order(accesses)
 
     def _keep_order(self, accesses: Sequence[int]) -> None:
         """Add control edges between the ops that read and write a piece, in this order."""

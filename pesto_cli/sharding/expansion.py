@@ -29,13 +29,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from pesto_cli.data.columns import BoolArray, IntArray
+from pesto_cli.data.columns import BoolArray, IntArray, first_repeated
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import MIRRORED, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import scaled_extents
 from pesto_cli.sharding.buckets import buckets, ops_after
 from pesto_cli.sharding.control_edges import ControlEdges
@@ -64,6 +63,27 @@ class Expansion:
     images: Sequence[tuple[int, ...]]
     kept: IntArray
     decided: Mapping[int, Decision]
+
+    @cached_property
+    def number(self) -> IntArray:
+        """`[num_new_ops + 1]`: the place of each op in `kept`, or -1; also -1 for index -1."""
+        found = np.full(len(self.ops) + 1, -1, dtype=np.int64)
+        found[self.kept] = np.arange(len(self.kept))
+        return found
+
+    @cached_property
+    def specs(self) -> Sequence[OpSpec]:
+        """The different specs of the kept ops."""
+        specs = self.ops.specs
+        found = {id(specs[op]): specs[op] for op in self.kept.tolist()}
+        return [spec for spec in found.values() if spec is not None]
+
+    @cached_property
+    def spec_of(self) -> IntArray:
+        """`[num_kept]`: the spec of each kept op, an index of `specs`; -1 for a copy."""
+        number, specs = {id(spec): each for each, spec in enumerate(self.specs)}, self.ops.specs
+        found = [number.get(id(specs[op]), -1) for op in self.kept.tolist()]
+        return np.array(found, dtype=np.int64)
 
     @cached_property
     def origin(self) -> IntArray:
@@ -148,11 +168,8 @@ class _Expander:
             for op in self._decided:
                 self._merged(op)
         self._check_names()
-        kept = [
-            op
-            for op, is_needed in enumerate(self._ops.ancestors(roots))
-            if is_needed and not _is_small_constant(self._ops.specs[op])
-        ]
+        specs = self._ops.specs
+        kept = [op for op in self._ops.ancestors(roots) if not _is_small_constant(specs[op])]
         return Expansion(self._ops, self._images, np.array(kept, dtype=np.int64), self._decided)
 
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
@@ -202,8 +219,8 @@ class _Expander:
                 refs += self._pieces(op, slot, row, decision)
             else:
                 refs.append(self._tensors.whole(self._tensor(op, slot, row, decision)))
-        for number, slot, operand in columns.constants:
-            name, spec = f"{names[number]}.const_{slot}", added_ops.constant(operand)
+        for number, slot, spec in columns.constants:
+            name = f"{names[number]}.const_{slot}"
             refs.append((self._ops.add(name, (), serves=op, spec=spec), 0))
         first = len(self._ops)
         refs += [(first + number, output) for number, output in columns.results]
@@ -291,15 +308,12 @@ class _Expander:
         return roots
 
     def _check_names(self) -> None:
-        seen: set[str] = set()
-        for name in self._ops.names:
-            if name in seen:
-                raise BadInputError(
-                    f"the split graph would have two ops named {name!r}; names that end in .part_0 "
-                    "and the like are reserved for parts: split the original graph, or rename the "
-                    "op."
-                )
-            seen.add(name)
+        name = first_repeated(self._ops.names)
+        if name is not None:
+            raise BadInputError(
+                f"the split graph would have two ops named {name!r}; names that end in .part_0 "
+                "and the like are reserved for parts: split the original graph, or rename the op."
+            )
 
 
 def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[int, ...]:

@@ -1,46 +1,23 @@
 """The op graph of a split graph: its tensors, where they are in memory, aliases and labels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray, IntArray, unique_rows
-from pesto_cli.data.graph import OpGraph, Shape
-from pesto_cli.data.graph_columns import consumer_columns, dense_groups, known
+from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.graph_columns import consumer_columns, known
 from pesto_cli.data.inputs import NO_TENSOR, Inputs
 from pesto_cli.data.labels import Compound, Labels, Role
-from pesto_cli.data.parts import Parts, added_dtype
-from pesto_cli.data.specs import OpSpec
+from pesto_cli.data.parts import Parts
 from pesto_cli.sharding.added_ops import FORWARDING
 from pesto_cli.sharding.expansion import Expansion
 from pesto_cli.sharding.groups import groups
 from pesto_cli.sharding.new_ops import Ref
+from pesto_cli.sharding.operands import Outputs, Slots
 
 NO_REF: Ref = (-1, 0)
-
-_Output = tuple[int, Shape | None, str | None]
-"""Bytes, shape and data type."""
-
-
-@dataclass(frozen=True)
-class _Operands:
-    """The operands of a part or an added op.
-
-    outputs: its outputs. takes_on_host, gives_on_host: whether each input and each output is in
-        host memory.
-    """
-
-    outputs: list[_Output]
-    takes_on_host: list[bool]
-    gives_on_host: list[bool]
-
-    @cached_property
-    def takes_any_on_host(self) -> bool:
-        """Whether an input is in host memory."""
-        return any(self.takes_on_host)
 
 
 def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGraph:
@@ -52,182 +29,113 @@ def split_op_graph(graph: OpGraph, parts: Parts, expansion: Expansion) -> OpGrap
 
 
 class _Builder:
+    """Builds the graph of the kept ops of an expansion, `[num_ops]`.
+
+    outputs, slots: see `operands`.
+    first_tensor: `[num_ops]`, the first output of each op. producer: `[num_tensors]`.
+    row: `[num_tensors]`, the row of each tensor in `outputs`.
+    inputs: the inputs by slot.
+    is_ref: `[num_inputs]`, whether an input is an output of a new op, and no small constant.
+    source: `[num_inputs]`, the op that computes it; -1 if that is not kept.
+    """
+
     def __init__(self, graph: OpGraph, parts: Parts, expansion: Expansion) -> None:
-        ops, kept = expansion.ops, expansion.kept.tolist()
-        self._graph, self._parts, self._expansion = graph, parts, expansion
-        self._ops, self._kept = ops, kept
-        self._specs = [ops.specs[op] for op in kept]
-        self._origin, self._serves = expansion.origin, expansion.serves
-        self._is_copy = np.array([spec is None for spec in self._specs])
-        self._is_main = expansion.is_priced
-        self._number = np.full(len(ops), -1, dtype=np.int64)  # of each new op that is kept
-        self._number[kept] = np.arange(len(kept))
-        self._found: dict[int, _Operands] = {}  # by the id of the spec, which parts share
-        self._operands = [
-            None if spec is None else self._found.get(id(spec)) or self._operands_of(spec)
-            for spec in self._specs
-        ]
+        self._graph, self._expansion, self._num_ops = graph, expansion, len(expansion.kept)
+        self._origin, self._is_copy = expansion.origin, expansion.spec_of < 0
+        self._is_added = ~(self._is_copy | expansion.is_priced)
+        self._outputs = Outputs.build(graph, parts, expansion)
+        self._slots = Slots.build(graph, parts, expansion)
+        first, count = self._outputs.of.first, self._outputs.of.count
+        self._first_tensor = np.cumsum(count) - count
+        self._producer = np.repeat(np.arange(self._num_ops), count)
+        place = np.arange(len(self._producer)) - self._first_tensor[self._producer]
+        self._row = first[self._producer] + place
+        rows = [expansion.ops.inputs[op] for op in expansion.kept.tolist()]
+        refs = (NO_REF if ref is None else ref for ref in chain.from_iterable(rows))
+        flat = np.fromiter(chain.from_iterable(refs), dtype=np.int64).reshape(-1, 2)
+        self._is_ref, self._source = flat[:, 0] >= 0, expansion.number[flat[:, 0]]
+        tensors = self._first_tensor[self._source] + flat[:, 1]
+        self._inputs = Inputs.of_lengths(
+            [*map(len, rows)], np.where(self._source >= 0, tensors, NO_TENSOR)
+        )
 
     def built(self) -> OpGraph:
         """Return the op graph."""
-        old, ops, kept, number = self._graph, self._ops, self._kept, self._number
-        types = tuple(
-            old.types[origin] if spec is None else spec.type
-            for spec, origin in zip(self._specs, self._origin.tolist(), strict=True)
-        )
-        outputs = [
-            self._copied_outputs(op) if operands is None else operands.outputs
-            for op, operands in zip(kept, self._operands, strict=True)
-        ]
-        tensors = [*chain(*outputs)]
-        num_outputs = np.array([*map(len, outputs)], dtype=np.int64)
-        inputs = self._inputs(np.cumsum(num_outputs) - num_outputs)
-        is_taken = inputs.tensors != NO_TENSOR
-        offsets, consumers, consumer_on_host = consumer_columns(
-            inputs.tensors[is_taken],
-            inputs.op[is_taken],
-            self._on_host(inputs)[is_taken],
-            len(tensors),
-        )
-        controls = number[np.array(ops.controls, dtype=np.int64).reshape(-1, 2)]
+        old, expansion, outputs = self._graph, self._expansion, self._outputs
+        specs, row = expansion.specs, self._row.tolist()
+        offsets, consumers, consumer_on_host = self._consumers()
+        controls = expansion.number[np.array(expansion.ops.controls, dtype=np.int64).reshape(-1, 2)]
         return OpGraph(
-            names=tuple(ops.names[op] for op in kept),
-            types=types,
-            colocation_group=dense_groups(
-                groups(old, self._expansion.decided, ops, kept), len(kept)
+            names=tuple(expansion.ops.names[op] for op in expansion.kept.tolist()),
+            types=tuple(
+                old.types[origin] if spec < 0 else specs[spec].type
+                for spec, origin in zip(
+                    expansion.spec_of.tolist(), self._origin.tolist(), strict=True
+                )
             ),
+            colocation_group=groups(old, expansion),
             resident_bytes=self._resident_bytes(),
-            alias_of=self._aliases(types),
+            alias_of=self._aliases(),
             num_members=np.where(self._is_copy, old.num_members[self._origin], 1),
-            tensor_producer=np.repeat(np.arange(len(kept)), num_outputs),
-            tensor_bytes=np.array([num_bytes for num_bytes, _, _ in tensors], dtype=np.int64),
+            tensor_producer=self._producer,
+            tensor_bytes=outputs.num_bytes[self._row],
             consumer_offsets=offsets,
             consumers=consumers,
             consumer_on_host=consumer_on_host,
             control_edges=unique_rows(controls[(controls >= 0).all(axis=1)]),
-            labels=_labels(old.labels, self._origin, self._serves, self._is_copy | self._is_main),
-            inputs=inputs,
-            tensor_shape=known(shape for _, shape, _ in tensors),
-            tensor_dtype=known(dtype for _, _, dtype in tensors),
+            labels=_labels(old.labels, self._origin, expansion.serves, ~self._is_added),
+            inputs=self._inputs,
+            tensor_shape=known(map(outputs.shape.__getitem__, row)),
+            tensor_dtype=known(map(outputs.dtype.__getitem__, row)),
         )
 
-    def _inputs(self, first_tensor: IntArray) -> Inputs:
-        """Return the inputs by slot; first_tensor: `[num_ops]`, the first output of each op."""
-        rows = [self._ops.inputs[op] for op in self._kept]
-        refs = (NO_REF if ref is None else ref for ref in chain(*rows))
-        flat = np.fromiter(chain.from_iterable(refs), dtype=np.int64).reshape(-1, 2)
-        number = np.where(flat[:, 0] >= 0, self._number[flat[:, 0]], -1)
-        tensors = np.where(number >= 0, first_tensor[number] + flat[:, 1], NO_TENSOR)
-        return Inputs.of_lengths([*map(len, rows)], tensors)
+    def _consumers(self) -> tuple[IntArray, IntArray, BoolArray]:
+        """Return the ops that take each tensor, see `consumer_columns`.
+
+        An input is in host memory if it is there both at its producer and at the op. Between two
+        copies nothing changes.
+        """
+        outputs, slots, is_taken = self._outputs, self._slots, self._source >= 0
+        tensor, op = self._inputs.tensors[is_taken], self._inputs.op[is_taken]
+        slot = slots.of.first[op] + self._inputs.slot[is_taken]
+        on_host = slots.on_host[slot] & outputs.on_host[self._row[tensor]]
+        are_copies = self._is_copy[op] & self._is_copy[self._producer[tensor]]
+        on_host[are_copies] = slots.was_on_host[slot[are_copies]]
+        return consumer_columns(tensor, op, on_host, len(self._producer))
 
     def _resident_bytes(self) -> IntArray:
         """Return the bytes of a whole variable, or those of a piece or of a copy, `[num_ops]`."""
+        expansion = self._expansion
         found = np.where(self._origin >= 0, self._graph.resident_bytes[self._origin], 0)
         for index in np.flatnonzero(found).tolist():
-            decision = self._expansion.decided.get(int(self._origin[index]))
+            decision = expansion.decided.get(int(self._origin[index]))
             if decision is not None:
-                part, size = self._ops.part[self._kept[index]], decision.alternative.size
-                if not self._is_main[index]:
+                part, size = expansion.part[index], decision.alternative.size
+                if not expansion.is_priced[index]:
                     found[index] = 0
                 elif size is not None:
                     found[index] = int(found[index]) * decision.sizes[part] // size
         return found
 
-    def _copied_outputs(self, op: int) -> list[_Output]:
-        """Return the bytes, shape and data type of each output of a copy."""
-        graph = self._graph
-        return [
-            (
-                int(graph.tensor_bytes[tensor]),
-                graph.tensor_shape[tensor] if graph.tensor_shape else None,
-                graph.tensor_dtype[tensor] if graph.tensor_dtype else None,
-            )
-            for tensor in graph.tensors_of(self._ops.origin[op])
-        ]
-
-    def _on_host(self, inputs: Inputs) -> BoolArray:
-        """Return whether each input is in host memory both at its producer and at the op."""
-        found = np.zeros(len(inputs.tensors), dtype=np.bool_)
-        for index, operands in enumerate(self._operands):
-            if operands is not None and not operands.takes_any_on_host:
-                continue
-            op = self._kept[index]
-            origin, refs = self._ops.origin[op], self._ops.inputs[op]
-            found[inputs.offsets[index] : inputs.offsets[index + 1]] = [
-                ref is not None
-                and (
-                    self._copy_takes_on_host(origin, slot, ref)
-                    if operands is None
-                    else operands.takes_on_host[slot] and self._output_on_host(*ref)
-                )
-                for slot, ref in enumerate(refs)
-            ]
-        return found
-
-    def _copy_takes_on_host(self, origin: int, slot: int, ref: Ref) -> bool:
-        own, is_of_copy = self._parts.spec(origin), self._ops.specs[ref[0]] is None
-        if own is None or is_of_copy:
-            takes = self._was_on_host(origin, slot)
-        else:
-            takes = own.inputs[slot].on_host
-        return takes and (is_of_copy or self._output_on_host(*ref))
-
-    def _output_on_host(self, op: int, output: int) -> bool:
-        spec = self._ops.specs[op]
-        if spec is not None:
-            return self._operands_of(spec).gives_on_host[output]
-        own = self._parts.spec(self._ops.origin[op])
-        return own is None or own.outputs[output].on_host
-
-    def _operands_of(self, spec: OpSpec) -> _Operands:
-        found = self._found.get(id(spec))
-        if found is None:
-            always = self._parts.added_on_host(spec.type, added_dtype(spec))
-            found = self._found[id(spec)] = _Operands(
-                [
-                    (each.num_bytes, () if each.is_handle else each.shape, each.dtype)
-                    for each in spec.outputs
-                ],
-                [always or each.on_host for each in spec.inputs],
-                [always or each.on_host for each in spec.outputs],
-            )
-        return found
-
-    def _was_on_host(self, op: int, slot: int) -> bool:
-        """Return whether an op took the tensor in a slot in host memory before the rewriting."""
-        graph = self._graph
-        tensor = -1 if graph.inputs is None else int(graph.inputs[op][slot])
-        first, last = graph.consumer_offsets[tensor : tensor + 2].tolist()
-        place = first + int(np.searchsorted(graph.consumers[first:last], op))
-        return bool(graph.consumer_on_host[place])
-
-    def _aliases(self, types: Sequence[str]) -> IntArray:
+    def _aliases(self) -> IntArray:
         """Return the op whose memory the outputs of each op share, or -1, `[num_ops]`.
 
-        A copy or part of an alias is an alias of the op in the same slot.
+        A copy or part of an alias is an alias of the op in the same slot. An added op that forwards
+        its input is an alias of the op that computes this.
         """
-        graph, is_added = self._graph, ~(self._is_copy | self._is_main)
-        source = np.where(is_added, -1, graph.alias_of[self._origin])
-        found = np.where(~is_added & (source == self._origin), np.arange(len(types)), -1)
-        for index in np.flatnonzero((source >= 0) & (found < 0)).tolist():
-            found[index] = self._alias_in_slot(index, int(source[index]))
-        for index in np.flatnonzero(is_added).tolist():
-            if types[index] in FORWARDING:
-                refs = self._ops.inputs[self._kept[index]]
-                taken = (ref for ref in refs if ref is not None)
-                found[index] = next((self._number[op] for op, _ in taken), -1)
+        was = np.where(self._is_added, -1, self._graph.alias_of[self._origin])
+        is_own = ~self._is_added & (was == self._origin)
+        found = np.where(is_own, np.arange(self._num_ops), -1)
+        forwards = np.array([spec.type in FORWARDING for spec in self._expansion.specs] + [False])
+        op, slot = self._inputs.op, self._inputs.slot
+        is_source = self._is_ref & (self._is_added & forwards[self._expansion.spec_of])[op]
+        is_searched = np.flatnonzero(self._is_ref & ((was >= 0) & ~is_own)[op])
+        of = op[is_searched]
+        was_in = self._slots.offsets[self._origin[of]] + slot[is_searched]
+        is_source[is_searched] = self._slots.producer[was_in] == was[of]
+        # In reverse order, so that the first source is written last.
+        found[op[is_source][::-1]] = self._source[is_source][::-1]
         return found
-
-    def _alias_in_slot(self, index: int, source: int) -> int:
-        """Return the op from which a copy or part takes what its origin takes from `source`."""
-        graph, refs = self._graph, self._ops.inputs[self._kept[index]]
-        if graph.inputs is None:
-            return -1
-        taken = graph.inputs[int(self._origin[index])].tolist()
-        for tensor, ref in zip(taken, refs, strict=True):
-            if ref is not None and tensor >= 0 and graph.tensor_producer[tensor] == source:
-                return int(self._number[ref[0]])
-        return -1
 
 
 def _labels(labels: Labels, origin: IntArray, serves: IntArray, is_main: BoolArray) -> Labels:

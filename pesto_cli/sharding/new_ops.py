@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from pesto_cli.data.specs import OpSpec
 
@@ -87,23 +88,15 @@ class NewOps:
         self.is_priced += is_priced
         self.inputs += inputs
 
-    def ancestors(self, roots: Sequence[int]) -> list[bool]:
-        """Return whether each op is one of `roots`, or needed by them, `[num_ops]`."""
-        needed = [False] * len(self)
+    def ancestors(self, roots: Iterable[int]) -> list[int]:
+        """Return the ops that are among `roots` or that these need, ascending."""
         before = defaultdict[int, list[int]](list)
         for tail, head in self.controls:
             before[head].append(tail)
-        waiting = list(roots)
-        for op in roots:
-            needed[op] = True
+        found = waiting = {*roots}
         while waiting:
-            op = waiting.pop()
-            for source in self.inputs[op]:
-                if source is not None and not needed[source[0]]:
-                    needed[source[0]] = True
-                    waiting.append(source[0])
-            for tail in before.get(op, ()):
-                if not needed[tail]:
-                    needed[tail] = True
-                    waiting.append(tail)
-        return needed
+            refs = chain.from_iterable(self.inputs[op] for op in waiting)
+            tails = chain.from_iterable(before[op] for op in waiting if op in before)
+            waiting = {*tails, *(ref[0] for ref in refs if ref is not None)} - found
+            found |= waiting
+        return sorted(found)

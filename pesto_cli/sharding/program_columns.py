@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
+from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.decisions import Decision
@@ -22,7 +23,7 @@ class ProgramColumns:
     specs: the spec of each op.
     is_priced: whether the profile gives the time of each op.
     slots: the inputs of the split op that the ops take: (slot, whether each part takes a piece).
-    constants: the constants that are ops: (op of the program, slot, value).
+    constants: the constants that are ops: (op of the program, slot, spec).
     results: the outputs that ops take from each other: (op of the program, output number).
     inputs: the place of each input of each op. Place 0 has None, which is a small constant. The
         next places have the slots (one place for each part if it takes a piece), then come the
@@ -35,7 +36,7 @@ class ProgramColumns:
     specs: list[OpSpec | None]
     is_priced: list[bool]
     slots: list[tuple[int, bool]]
-    constants: list[tuple[int, int, Operand]]
+    constants: list[tuple[int, int, OpSpec]]
     results: list[tuple[int, int]]
     inputs: list[list[Place]]
     outputs: list[list[tuple[int, int]]]
@@ -64,7 +65,7 @@ class _Places:
 
     def __init__(self, program: Program, num_parts: int) -> None:
         self.slots: dict[tuple[int, bool], Place] = {}
-        self.constants: dict[tuple[int, int], tuple[int, int, Operand]] = {}
+        self.constants: dict[tuple[int, int], tuple[int, int, OpSpec]] = {}
         self.results: dict[tuple[int, int], Place] = {}
         for number, op in enumerate(program.ops):
             for slot, source in enumerate(op.inputs):
@@ -74,7 +75,9 @@ class _Places:
                     self.results.setdefault((source.op, source.output), 0)
                 elif math.prod(op.spec.inputs[slot].sizes) > SMALL_CONSTANT_ELEMENTS:
                     value = op.spec.inputs[slot]  # slots with the same object share it
-                    self.constants.setdefault((number, id(value)), (number, slot, value))
+                    if (number, id(value)) not in self.constants:
+                        constant = number, slot, added_ops.constant(value)
+                        self.constants[number, id(value)] = constant
         next_place = 1
         for taken in self.slots:
             self.slots[taken] = next_place

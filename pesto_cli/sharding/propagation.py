@@ -11,6 +11,7 @@ The idea is that of GSPMD (Section 3.5), which propagates the layouts that a use
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from pesto_cli.data.columns import FloatArray
@@ -236,7 +237,7 @@ class _Propagation:
         self, op: int, tensor: int | None, arrival: Arrival, wanted: Arrival
     ) -> float:
         """Return the time to bring an input of an op into a layout; inf if that is impossible."""
-        if arrival == wanted:
+        if arrival is wanted or arrival == wanted:
             return 0.0
         if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
             return float("inf")
@@ -256,7 +257,8 @@ class _Propagation:
 
     def _wanted(self) -> Wanted:
         wanted: Wanted = defaultdict(Counter)
-        for op in range(self._graph.num_ops):
+        whole = (op for op in range(self._graph.num_ops) if op not in self._chosen)
+        for op in {*chain.from_iterable(self._graph.successors[op].tolist() for op in whole)}:
             self._want(op, wanted)
         return wanted
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pesto_cli.data.columns import FloatArray, IntArray
+from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
 from pesto_cli.sharding.decisions import Decision
@@ -21,12 +21,12 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     Raises:
         BadInputError: the profile has no price for a part.
     """
-    kept, origin, part = expansion.kept, expansion.origin, expansion.part
     time_us: FloatArray = problem.time_us[expansion.serves]
-    has_spec = np.array([spec is not None for spec in expansion.ops.specs])[kept]
+    has_spec = expansion.spec_of >= 0
     is_part, is_added = has_spec & expansion.is_priced, has_spec & ~expansion.is_priced
-    time_us[is_part] *= _ratios(parts, expansion.decided, origin[is_part], part[is_part])
-    time_us[is_added] = _added_us(problem, parts, expansion, kept[is_added], time_us[is_added])
+    op, part = expansion.origin[is_part], expansion.part[is_part]
+    time_us[is_part] *= _ratios(parts, expansion.decided, op, part)
+    time_us[is_added] = _added_us(problem, parts, expansion, is_added, time_us[is_added])
     return time_us
 
 
@@ -45,25 +45,26 @@ def _ratios(
         if id(decision) not in first:
             first[id(decision)] = len(ratios)
             name, whole = decision.alternative.name, decision.alternative.size
-            ratios += [
-                parts.part_ratio(each, name, size / (whole or size)) for size in decision.sizes
-            ]
+            of_size = {
+                size: parts.part_ratio(each, name, size / (whole or size))
+                for size in {*decision.sizes}
+            }
+            ratios += map(of_size.__getitem__, decision.sizes)
         first_of_op[each] = first[id(decision)]
     found: FloatArray = np.array(ratios).reshape(-1, len(parts.fallback.us))[first_of_op[op] + part]
     return found
 
 
 def _added_us(
-    problem: Problem, parts: Parts, expansion: Expansion, new: IntArray, was_us: FloatArray
+    problem: Problem, parts: Parts, expansion: Expansion, is_added: BoolArray, was_us: FloatArray
 ) -> FloatArray:
     """Return the time of each added op on each device kind, `[num_added, num_kinds]`.
 
-    new: the ops of the expansion that are added. was_us: the times of the ops that they serve.
+    is_added: `[num_kept]`. was_us: the times of the ops that the added ones serve.
     """
-    specs = [expansion.ops.specs[op] for op in new.tolist()]
-    _, first, which = np.unique([*map(id, specs)], return_index=True, return_inverse=True)
-    distinct = [spec for spec in map(specs.__getitem__, first) if spec is not None]
-    added_us = np.array([*map(parts.added_us, distinct)]).reshape(-1, len(parts.fallback.us))[which]
+    specs, which = np.unique(expansion.spec_of[is_added], return_inverse=True)
+    of_specs = [parts.added_us(expansion.specs[spec]) for spec in specs.tolist()]
+    added_us = np.array(of_specs).reshape(-1, len(parts.fallback.us))[which]
     there_us = np.where(np.isnan(was_us), np.nan, added_us)
     on_gpu = np.array([problem.machine.device_type(kind) == "GPU" for kind in problem.kinds])
     on_no_gpu = np.all(np.isnan(was_us[:, on_gpu]), axis=1)

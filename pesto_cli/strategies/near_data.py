@@ -38,6 +38,7 @@ class NearData:
         # Single elements are read several times faster from lists.
         self._device: list[int] = device_of_group.tolist()
         self._group: list[int] = graph.colocation_group.tolist()
+        self._host: list[int] = split.host.tolist()
         self._bytes: list[int] = graph.tensor_bytes.tolist()
         self._producer: list[int] = graph.tensor_producer.tolist()
         self._consumers: list[int] = graph.consumers.tolist()
@@ -77,7 +78,7 @@ class NearData:
 
     def _next_of(self, devices: Sequence[int], op: int) -> int:
         """Return the device of an op of which several devices take equally much."""
-        if self._split.plan.islands and self._split.host[op] >= 0:
+        if self._split.plan.islands and self._host[op] >= 0:
             sent_us = rounded(np.array([self._through_us(op, device) for device in devices]))
             devices = np.array(devices)[sent_us == sent_us.min()].tolist()
         devices = _largest(devices, self._pulls_of_inputs(op))
@@ -105,7 +106,7 @@ class NearData:
 
     def _at_home(self, op: int) -> Sequence[bool]:
         """`[num_devices]`: whether a device has parts of the host for which an op was added."""
-        host = self._split.host[op]
+        host = self._host[op]
         if host < 0:
             return self._everywhere
         at_home: Sequence[bool] = self._of_host[self._stage[op], host].tolist()

@@ -166,7 +166,7 @@ def _is_as_it_is(spec: OpSpec, way: Alternative) -> bool:
 
 
 def _without_bodies(program: Program) -> Program:
-    ops = (replace(op, spec=replace(op.spec, body=None)) for op in program.ops)
+    ops = (op._replace(spec=replace(op.spec, body=None)) for op in program.ops)
     return replace(program, ops=tuple(ops))
 
 
@@ -210,7 +210,7 @@ def _parts(way: _Way, spec: OpSpec, alternative: Alternative, sizes: tuple[int, 
     """Return one call for each part, with the ops that it runs."""
     program = one_op_each(spec, alternative, sizes)
     ops = [
-        replace(op, spec=replace(op.spec, body=_part_of_body(way, spec, size)))
+        op._replace(spec=replace(op.spec, body=_part_of_body(way, spec, size)))
         for op, size in zip(program.ops, sizes, strict=True)
     ]
     return replace(program, ops=tuple(ops))
