@@ -77,7 +77,7 @@ def test_a_step_of_more_micro_batches_overlaps_stages(problem: Any) -> None:
 
 def test_the_orders_are_those_of_gpipe_and_1f1b(problem: Any) -> None:
     mesh = Mesh(tuple((gpu,) for gpu in GPUS), 4)
-    plan = batch_plan(problem, [mesh.device(0, part) for part in range(mesh.num_parts)])
+    plan = batch_plan(problem, mesh.devices(0, np.arange(mesh.num_parts)).tolist())
     split, (gpipe, one_by_one) = in_both_orders(problem, plan, mesh)
     for layer in range(LAYERS):
         assert passes(split, gpipe, layer) == "F0 F1 F2 F3 B0 B1 B2 B3"
@@ -93,7 +93,7 @@ def test_gradients_of_micro_batches_are_added_on_their_device_if_that_is_faster(
     problem: Any,
 ) -> None:
     mesh = Mesh(((1, 2), (3, 4)), 2)
-    flat = batch_plan(problem, [mesh.device(0, part) for part in range(mesh.num_parts)])
+    flat = batch_plan(problem, mesh.devices(0, np.arange(mesh.num_parts)).tolist())
     by_device = replace(flat, hosts=(0, 1, 0, 1))
     makespans_us = [
         best_solution(problem, *in_both_orders(problem, plan, mesh)).makespan_us

@@ -128,7 +128,8 @@ class OpSpec:
     """The type, attributes and operands of an op.
 
     attributes: pairs of name and value, by name; a data type is its name, such as `float32`.
-        Attributes that begin with an underscore, functions and the value of a Const are left out.
+        Attributes that begin with an underscore or name a resource (`shared_name`), functions and
+        the value of a Const are left out.
     inputs, outputs: by slot and by output number. Control inputs are no operands.
     is_stateful: whether the op has an effect or a state in addition to its outputs. That of a call
         is unknown if its body is, and counts.

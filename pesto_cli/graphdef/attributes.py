@@ -10,15 +10,16 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 UNKNOWN_RANK = "unknown"
 """The value of a shape attribute without a number of dimensions."""
 
+_NAMES = frozenset({"container", "debug_name", "shared_name"})
+"""Attributes that name the resource of an op, such as a variable: they do not change its work."""
+
 AttributesKey = tuple[tuple[str, bytes], ...]
 
 
 def attributes_key(node: Any) -> AttributesKey:
-    """Return a key that is equal for NodeDefs with equal attributes, without private ones."""
+    """Return a key that is equal for NodeDefs with equal attributes, as in `OpSpec.attributes`."""
     return tuple(
-        (name, node.attr[name].SerializeToString())
-        for name in sorted(node.attr)
-        if not name.startswith("_")
+        (name, node.attr[name].SerializeToString()) for name in sorted(node.attr) if _counts(name)
     )
 
 
@@ -30,9 +31,13 @@ def plain_attributes(node: Any, op_def: Any) -> tuple[tuple[str, Value], ...]:
     found = {
         name: plain_value(attribute)
         for name, attribute in {**defaults, **node.attr}.items()
-        if not name.startswith("_")
+        if _counts(name)
     }
     return tuple(sorted((name, value) for name, value in found.items() if value is not None))
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith("_") and name not in _NAMES
 
 
 def plain_value(attribute: Any) -> Value | None:

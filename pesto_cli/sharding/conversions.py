@@ -268,10 +268,11 @@ class Conversions:
         is_alone = len(set(groups)) < 2 or is_handle(self._graph, tensor)
         if is_alone or 0 in self._operand(tensor).sizes:
             return [whole] * num_parts
-        return [
-            self._copy(tensor, kind, group) if groups.count(group) > 1 else whole
-            for group in groups
-        ]
+        passed = {
+            group: self._copy(tensor, kind, group) if groups.count(group) > 1 else whole
+            for group in dict.fromkeys(groups)
+        }
+        return [passed[group] for group in groups]
 
     def _relays(self, tensor: int) -> bool:
         """Return whether a tensor is sent to each island once: a share of the large ones is."""

@@ -6,14 +6,17 @@ from functools import cached_property, lru_cache
 
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.plan import Choice, Plan
-from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
+from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.alternative import Alternative
-from pesto_cli.sharding.layouts import Whole
+from pesto_cli.sharding.alternative import Alternative, scaled_extents
+from pesto_cli.sharding.layouts import Layout, Own, Partial, Split, Whole
 from pesto_cli.sharding.rules import all_alternatives, has_rule
 
 MAX_PARTS = SMALL_CONSTANT_ELEMENTS
 """No op can have more parts, because the extents of its parts are a small constant."""
+
+
+Extents = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,35 @@ class Decision:
     def choice(self) -> Choice:
         """The choice that the decision checks."""
         return Choice(self.alternative.name, self.sizes)
+
+    @cached_property
+    def input_extents(self) -> tuple[Extents, ...]:
+        """The extents of all parts of each input on the axis that is split; empty if none is."""
+        return tuple(map(self._extents, self.spec.inputs, self.alternative.inputs))
+
+    @cached_property
+    def output_extents(self) -> tuple[Extents, ...]:
+        """The same of each output."""
+        return tuple(map(self._extents, self.spec.outputs, self.alternative.outputs))
+
+    def _extents(self, operand: Operand, layout: Layout) -> Extents:
+        if not isinstance(layout, Split):
+            return ()
+        return scaled_extents(operand.sizes[layout.axis], self.sizes, self.alternative.size)
+
+    @cached_property
+    def slots_of_pieces(self) -> tuple[int, ...]:
+        """The slots in which parts take what only the parts of their producer can give.
+
+        These are partial tensors, values of a part's own, and pieces or copies of a variable.
+        """
+        operands, layouts = self.spec.inputs, self.alternative.inputs
+        return tuple(
+            slot
+            for slot, (operand, layout) in enumerate(zip(operands, layouts, strict=True))
+            if isinstance(layout, Partial | Own)
+            or (operand.is_handle and not isinstance(layout, Whole))
+        )
 
 
 def decisions(plan: Plan, graph: OpGraph, specs: Sequence[OpSpec | None]) -> dict[int, Decision]:

@@ -35,12 +35,11 @@ from pesto_cli.data.labels import Role
 from pesto_cli.data.plan import MIRRORED, Plan
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.errors import BadInputError
-from pesto_cli.sharding.alternative import scaled_extents
 from pesto_cli.sharding.buckets import buckets, ops_after
 from pesto_cli.sharding.control_edges import ControlEdges
 from pesto_cli.sharding.conversions import Conversions
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Split, Whole
+from pesto_cli.sharding.layouts import Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.program_columns import columns_of
 from pesto_cli.sharding.rules.variables import READS, is_variable
@@ -233,12 +232,11 @@ class _Expander:
             is_priced=columns.is_priced,
         )
         self._images[op] = tuple(range(first, len(self._ops)))
-        tensors = self._graph.tensors_of(op)
-        for output, (tensor, pieces) in enumerate(zip(tensors, columns.outputs, strict=True)):
-            layout = decision.alternative.outputs[output]
-            extents = _extents(layout, decision.spec.outputs[output].sizes, decision)
+        layouts, extents = decision.alternative.outputs, decision.output_extents
+        outputs = zip(self._graph.tensors_of(op), layouts, extents, columns.outputs, strict=True)
+        for tensor, layout, of_parts, pieces in outputs:
             made = [(first + number, place) for number, place in pieces]
-            self._tensors.produce(tensor, layout, extents, made)
+            self._tensors.produce(tensor, layout, of_parts, made)
 
     def _tensor(self, op: int, slot: int, row: Sequence[int | None], decision: Decision) -> int:
         """Return the tensor in a slot of an op that is split."""
@@ -256,8 +254,8 @@ class _Expander:
     ) -> Sequence[Ref]:
         """Return what each part of an op takes in a slot."""
         tensor, layout = self._tensor(op, slot, row, decision), decision.alternative.inputs[slot]
-        extents = _extents(layout, decision.spec.inputs[slot].sizes, decision)
-        pieces = self._tensors.pieces(tensor, layout, extents, len(decision.sizes))
+        extents, num_parts = decision.input_extents[slot], len(decision.sizes)
+        pieces = self._tensors.pieces(tensor, layout, extents, num_parts)
         if pieces is None and self._tensors.is_own(tensor):
             self._refuse_own(op, tensor)
         if pieces is None and decision.spec.inputs[slot].is_handle:
@@ -314,13 +312,6 @@ class _Expander:
                 f"the split graph would have two ops named {name!r}; names that end in .part_0 "
                 "and the like are reserved for parts: split the original graph, or rename the op."
             )
-
-
-def _extents(layout: object, sizes: Sequence[int], decision: Decision) -> tuple[int, ...]:
-    """Return the extents of all parts on the axis of a layout; empty if it has no axis."""
-    if not isinstance(layout, Split):
-        return ()
-    return scaled_extents(sizes[layout.axis], decision.sizes, decision.alternative.size)
 
 
 def _is_small_constant(spec: OpSpec | None) -> bool:

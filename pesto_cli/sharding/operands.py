@@ -73,7 +73,10 @@ class Outputs:
             on_host += [always or each.on_host for each in spec.outputs]
         return cls(
             Rows.of(expansion, graph.op_tensors, [len(spec.outputs) for spec in expansion.specs]),
-            np.array([*graph.tensor_bytes.tolist(), *(each.num_bytes for each in outputs)]),
+            np.array(
+                [*graph.tensor_bytes.tolist(), *(each.num_bytes for each in outputs)],
+                dtype=np.int64,
+            ),
             [
                 *(graph.tensor_shape or unknown),
                 *(() if each.is_handle else each.shape for each in outputs),

@@ -46,12 +46,11 @@ class Mesh:
         """Number of parts of each op."""
         return self.width * self.num_micro_batches
 
-    def device(self, stage: int, part: int) -> int:
-        """Return the device of a part of an op of a stage; further parts begin again."""
-        return self.stages[stage][part % self.width]
+    def devices(self, stages: IntArray | int, parts: IntArray) -> IntArray:
+        """Return the device of each of several parts of ops of stages, `[num_parts]`.
 
-    def devices(self, stages: IntArray, parts: IntArray) -> IntArray:
-        """Return the device of each of several parts; see `device`."""
+        Further parts than there are devices begin again at the first one.
+        """
         found: IntArray = np.array(self.stages)[stages, parts % self.width]
         return found
 

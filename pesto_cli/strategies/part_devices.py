@@ -92,21 +92,21 @@ class _Dealer:
         num_bytes = np.zeros(self._graph.num_groups)
         np.add.at(num_bytes, self._group, self._graph.resident_bytes)
         held = dict.fromkeys(chain.from_iterable(self._mesh.stages), 0.0)
-        stage = dict(zip(self._group.tolist(), self._stage, strict=True))
-        is_piece = (self._split.part >= 0) & (self._graph.resident_bytes > 0)
-        for op in np.flatnonzero(is_piece).tolist():
-            number = self._group[op]
-            held[self._device_of_part(op)] += num_bytes[number]
-            num_bytes[number] = 0.0
-        is_dealt = self._device >= 0
-        for number in np.lexsort((-num_bytes, ~is_dealt)).tolist():
-            if num_bytes[number] <= 0:
-                continue
+        stage = np.zeros(self._graph.num_groups, dtype=np.int64)
+        stage[self._group] = self._stage  # the last assignment wins
+        pieces = np.flatnonzero((self._split.part >= 0) & (self._graph.resident_bytes > 0))
+        groups, first = np.unique(self._group[pieces], return_index=True)
+        devices = self._mesh.devices(self._stage[pieces[first]], self._part[pieces[first]])
+        for holder, of_group in zip(devices.tolist(), num_bytes[groups].tolist(), strict=True):
+            held[holder] += of_group
+        num_bytes[groups] = 0.0
+        is_dealt, whole = self._device >= 0, np.flatnonzero(num_bytes)
+        for number in whole[np.lexsort((-num_bytes[whole], ~is_dealt[whole]))].tolist():
             if not is_dealt[number]:
                 allowed = self._problem.group_allowed[number]
                 able = [device for device in self._mesh.stages[stage[number]] if allowed[device]]
-                first = int(np.argmax(allowed))
-                self._device[number] = min(able, key=held.__getitem__) if able else first
+                other = int(np.argmax(allowed))
+                self._device[number] = min(able, key=held.__getitem__) if able else other
             if self._device[number] in held:
                 held[self._device[number]] += num_bytes[number]
 
@@ -154,9 +154,6 @@ class _Dealer:
         sent_us = (transfer_us(self._problem, tensor, device, target) for target in placed)
         return max(sent_us, default=0.0)
 
-    def _device_of_part(self, op: int) -> int:
-        return self._mesh.device(self._stage[op], int(self._part[op]))
-
 
 def _devices_of_hosts(mesh: Mesh, hosts: Sequence[int], num_devices: int) -> BoolArray:
     """Return whether a device has parts of a host, `[num_stages, num_hosts, num_devices]`.
@@ -164,7 +161,7 @@ def _devices_of_hosts(mesh: Mesh, hosts: Sequence[int], num_devices: int) -> Boo
     hosts: the host of each part.
     """
     found = np.zeros((len(mesh.stages), 1 + max(hosts, default=-1), num_devices), dtype=np.bool_)
+    of_part = np.array(hosts, dtype=np.int64)
     for stage in range(len(mesh.stages)):
-        for part, host in enumerate(hosts):
-            found[stage, host, mesh.device(stage, part)] = True
+        found[stage, of_part, mesh.devices(stage, np.arange(len(hosts)))] = True
     return found

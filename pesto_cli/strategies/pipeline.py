@@ -87,7 +87,7 @@ def pipelined(problem: Problem, mesh: Mesh) -> Solution:
     Raises:
         UnfitError: no input of the step can be split into so many parts.
     """
-    devices = [mesh.device(0, part) for part in range(mesh.num_parts)]
+    devices = mesh.devices(0, np.arange(mesh.num_parts)).tolist()
     plans = [batch_plan(problem, devices)]
     if mesh.width > 1 and mesh.num_micro_batches > 1:
         plans.append(replace(plans[0], hosts=tuple(devices.index(each) for each in devices)))

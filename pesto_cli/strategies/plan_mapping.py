@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.inputs import NO_TENSOR
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.plan import WHOLE_OPS, Choice, Local, Plan
 from pesto_cli.data.problem import Problem
@@ -21,7 +22,7 @@ from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Own, Partial, Whole
+from pesto_cli.sharding.layouts import Own
 from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
@@ -181,13 +182,13 @@ def _takers_have_their_own(
     graph: OpGraph, op: int, decision: Decision, kept: Mapping[int, Decision]
 ) -> bool:
     """Whether each op that takes values of which each part has its own is split alike."""
-    takers = {
-        taker
-        for tensor, layout in zip(graph.tensors_of(op), decision.alternative.outputs, strict=True)
+    first = graph.tensors_of(op).start
+    return all(
+        taker in kept
+        for output, layout in enumerate(decision.alternative.outputs)
         if isinstance(layout, Own)
-        for taker in graph.consumers_of(tensor).tolist()
-    }
-    return all(taker in kept for taker in takers)
+        for taker in graph.consumers_of(first + output).tolist()
+    )
 
 
 def _are_in(needed: Mapping[int, Decision], kept: Mapping[int, Decision]) -> bool:
@@ -202,17 +203,13 @@ def _has_its_producers(
     graph: OpGraph, op: int, decision: Decision, kept: Mapping[int, Decision]
 ) -> bool:
     """Whether each partial tensor and each piece of a variable that an op takes is still there."""
-    row = [] if graph.inputs is None else graph.inputs[op].tolist()
-    operands, layouts = decision.spec.inputs, decision.alternative.inputs
-    for tensor, operand, layout in zip(row, operands, layouts, strict=True):
-        is_piece = operand.is_handle and not isinstance(layout, Whole)
-        if not (is_piece or isinstance(layout, Partial | Own)):
-            continue
-        producer = int(graph.tensor_producer[tensor]) if tensor >= 0 else -1
+    for slot in decision.slots_of_pieces:
+        tensor = NO_TENSOR if graph.inputs is None else int(graph.inputs[op][slot])
+        producer = int(graph.tensor_producer[tensor]) if tensor != NO_TENSOR else -1
         before = kept.get(producer)
         if before is None or len(before.sizes) != len(decision.sizes):
             return False
         output = graph.tensors_of(producer).index(tensor)
-        if before.alternative.outputs[output] != layout:
+        if before.alternative.outputs[output] != decision.alternative.inputs[slot]:
             return False
     return True

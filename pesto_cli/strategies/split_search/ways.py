@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
@@ -134,9 +136,8 @@ class OnMeshes:
 
     def __call__(self, problem: Problem, context: Context) -> tuple[str, Solution]:
         """Split once, and schedule the parts on each mesh."""
-        first = self.meshes[0]
-        devices = [first.device(0, part) for part in range(self.num_parts)]
-        plan = replace(batch_plan(problem, devices), hosts=self.hosts)
+        devices = self.meshes[0].devices(0, np.arange(self.num_parts))
+        plan = replace(batch_plan(problem, devices.tolist()), hosts=self.hosts)
         split = rewritten(problem, plan)
         return min(
             ((str(mesh), dealt(problem, split, mesh)) for mesh in self.meshes),
