@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BRIDGE, PORT = "pesto-bridge", 2300
 CLUSTER = "CLUSTER"
@@ -110,6 +110,16 @@ def _halved(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(["bash", "-c", loop], text=True)
 
 
+def kill_during(
+    command: subprocess.Popen[Any], task: subprocess.Popen[Any], seconds: float
+) -> None:
+    """Kill a task after some seconds, unless the command has ended before."""
+    try:
+        command.wait(seconds)
+    except subprocess.TimeoutExpired:
+        task.kill()
+
+
 def main() -> int:
     """Run a command on the first of several hosts; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -131,8 +141,7 @@ def main() -> int:
             done = subprocess.Popen(["ip", "netns", "exec", namespace(first), *words])
             if options.kill is not None:
                 task, seconds = options.kill
-                time.sleep(seconds)
-                tasks[task].send_signal(signal.SIGKILL)
+                kill_during(done, tasks[task], seconds)
             return done.wait()
 
 

@@ -100,12 +100,31 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("export", "zoo:RNNLM-tiny"), "out.meta"),
+        (("place", "zoo:RNNLM-tiny", *MACHINE), "out.meta"),
+        (("apply", "gone.meta", "gone.placement.json"), "out.meta"),
+        (("train", "grl", "gone.profile.json"), "out.npz"),
+    ],
+)
+def test_an_output_with_the_ending_of_another_kind_of_file_is_refused(
+    pesto: Pesto, tmp_path: Path, argv: tuple[str, ...], expected: str
+) -> None:
+    done = pesto(*argv, "-o", tmp_path / "out.json")
+    assert done.code == 2
+    assert "out.json ends in .json, as files of another kind do" in done.err
+    assert f"was expected, such as {tmp_path / expected}: rename it." in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("make", [truncated, text, json_profile, empty])
 @pytest.mark.parametrize("verb", ["profile", "export"])
 def test_a_file_that_holds_no_graph(
     pesto: Pesto, tmp_path: Path, make: Callable[[Path], None], verb: str
 ) -> None:
-    graph, output = tmp_path / "g.meta", tmp_path / "out"
+    graph, output = tmp_path / "g.meta", tmp_path / "out.meta"
     make(graph)
     machine = MACHINE if verb == "profile" else ()
     done = pesto(verb, graph, *machine, "-o", output)

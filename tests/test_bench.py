@@ -343,14 +343,32 @@ def test_published_figures_are_those_of_the_papers() -> None:
         assert figure in text
 
 
+@pytest.mark.parametrize("name", PAPERS)
+def test_all_runs_of_a_paper_have_different_descriptions(name: str) -> None:
+    paper, jobs = PAPERS[name], list[Job]()
+    for experiment in paper.experiments.values():
+        models = tuple(BenchModel(model, Path(model), model) for model in experiment.models)
+        jobs += experiment.jobs(ExperimentRequest(models, (80.0, 16.0), Effort()))
+    ran = {*runs.shared_runs(jobs).values()}
+    assert len({*map(str, ran)}) == len(ran)
+
+
+def test_the_description_of_a_run_has_its_conditions(model: BenchModel) -> None:
+    gpus = MachineVariant(preset="k80x4-pcie", num_gpus=2)
+    job = Job(model, "grl", gpus, replace(QUICK, seed=1), max_parts=1)
+    assert str(job) == "diamond grl (2 GPUs, whole ops, 0.05 units, seed 1)"
+    assert str(Job(model, "heft", MachineVariant(), QUICK)) == "diamond heft"
+
+
 # The command
 
 
 def test_all_files_are_written_and_no_run_is_run_twice(
     pesto: Pesto, diamond_profile: Path, tmp_path: Path, count: list[str]
 ) -> None:
-    folder = tmp_path / "results"
-    argv = ("bench", "paper", "--models", diamond_profile, "-o", folder, *FAST)
+    output = tmp_path / "results"
+    folder = output / "paper"
+    argv = ("bench", "paper", "--models", diamond_profile, "-o", output, *FAST)
     outcome = pesto(*argv)
     assert outcome.code == 0, outcome.err
     num_runs = len(count)
@@ -377,8 +395,9 @@ def test_all_files_are_written_and_no_run_is_run_twice(
 
 def test_a_comma_before_a_key_is_within_the_name_of_a_model(pesto: Pesto, tmp_path: Path) -> None:
     small, smaller = "RNNLM-tiny@batch=2,steps=2", "RNNLM-tiny@steps=1"
-    folder = tmp_path / "results"
-    argv = ("bench", "paper", "-o", folder, "--only", "table1", "--quiet")
+    output = tmp_path / "results"
+    folder = output / "paper"
+    argv = ("bench", "paper", "-o", output, "--only", "table1", "--quiet")
     outcome = pesto(*argv, "--models", f"{small},{smaller}")
     assert outcome.code == 0, outcome.err
     made = {path.name for path in (folder / "profiles").iterdir()}

@@ -180,6 +180,11 @@ def test_reports_of_unseen_graphs_show_zero_shot_plans(models: list[BenchModel])
     of = record(2e3, point(1, 5, 2e3), first_us=4e3, fits=False)
     report = unseen.UNSEEN.report(request, dict.fromkeys(unseen.UNSEEN.jobs(request), of))
     assert "| LeNet-a | 4 | 35 | OOM (4.00) | 0.50 | 2.00 | 2.00 |" in report.text
+    assert "*refused*" in report.text
+    refused = Record(key={}, num_ops=4, refused="no input can be split")
+    jobs = dict.fromkeys(unseen.UNSEEN.jobs(request), refused)
+    report = unseen.UNSEEN.report(request, jobs)
+    assert report.data[0]["refused"]["ev-ps"] == "no input can be split"
     table = fine_tuning.TABLE6
     report = table.report(request, dict.fromkeys(table.jobs(request), of))
     assert "| LeNet-a | 7 | 2.00 | 1.0 | 5 | 2.00 | 1.0 | 5 | 100.0% |" in report.text
@@ -195,8 +200,9 @@ def test_tables_and_charts_of_spotlight_have_all_rivals(
     monkeypatch.setattr(rivals, "NUM_SEEDS", 1)
     cifar = tmp_path / "CIFAR-a.profile.json"
     models[0].path.rename(cifar)
-    folder = tmp_path / "results"
-    argv = ("bench", "spotlight", "-o", folder, "--models", cifar, "--quiet", "--deterministic")
+    output = tmp_path / "results"
+    folder = output / "spotlight"
+    argv = ("bench", "spotlight", "-o", output, "--models", cifar, "--quiet", "--deterministic")
     monkeypatch.setattr(runs, "machine", lambda num_gpus: MachineVariant(num_gpus=num_gpus // 2))
     outcome = pesto(*argv, "--time-limit", "0.01", "--only", "table1,fig4,fig6")
     assert outcome.code == 0, outcome.err
@@ -214,10 +220,11 @@ def test_tables_and_charts_of_spotlight_have_all_rivals(
 def test_the_policy_of_heterog_is_evaluated_on_small_graphs(
     pesto: Pesto, tmp_path: Path, models: list[BenchModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "results"
+    output = tmp_path / "results"
+    folder = output / "heterog-gnn"
     names = ",".join(str(model.path) for model in models[1:])
     monkeypatch.setattr(heterog_gnn, "EIGHT", replace(EIGHT, machine=MachineVariant()))
-    argv = ("bench", "heterog-gnn", "-o", folder, "--models", names)
+    argv = ("bench", "heterog-gnn", "-o", output, "--models", names)
     outcome = pesto(*argv, "--quiet", "--deterministic", "--time-limit", "0.01")
     assert outcome.code == 0, outcome.err
     assert {path.stem for path in folder.glob("*.md")} == {"table1", "table6", "unseen"}

@@ -848,7 +848,7 @@ def test_a_session_that_does_not_open_causes_a_warning_and_an_error(
 
 def test_ctrl_c_ends_a_command_and_all_its_processes(mark: str, open_ports: bool) -> None:
     argv = ["comm", "-m", "local-workers:2", "-o", os.devnull, *["--open-ports"] * open_ports]
-    code, output = run_in_terminal(*argv, interrupt_at="timing transfers on local-workers:2 ...")
+    code, output = run_in_terminal(*argv, interrupt_at="timing transfers on local-workers:2, ")
     assert code == 130
     assert "starting local-workers:2 ..." in output
     assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 2

@@ -69,7 +69,7 @@ def test_a_damaged_field_of_a_graph_is_refused(
     meta, graph = small_graph(), tmp_path / "g.meta"
     damage(meta)
     write_meta_graph(graph, meta)
-    output = () if argv[0] == "run" else ("-o", tmp_path / "out")
+    output = () if argv[0] == "run" else ("-o", tmp_path / "out.meta")
     done = pesto(argv[0], graph, *argv[1:], *output)
     assert (done.code, words in done.err, f"{graph}: " in done.err) == (2, True, True), done.err
     assert list(tmp_path.iterdir()) == [graph]

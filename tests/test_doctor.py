@@ -42,6 +42,7 @@ def test_only_required_checks_decide_the_exit_code(
     monkeypatch.setattr(pesto_cli.doctor, "checks", lambda: found)
     done = pesto("doctor")
     assert done.code == code
+    assert done.out.split("\n")[0].strip() == "found"
     assert all(check.name in done.out and check.remedy in done.out for check in found)
     assert ("needs TensorFlow, which failed on this machine" in done.err) == (code == 5)
     quiet = pesto("doctor", "--quiet")

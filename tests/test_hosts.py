@@ -1,5 +1,7 @@
 """Several hosts: their links, which devices share a host, and cluster files in another order."""
 
+import signal
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 from test_apply_in_tensorflow import round_robin_placement
 from test_live import EXAMPLE
 
-from benchmarks.hosts import Hosts
+from benchmarks.hosts import Hosts, kill_during
 from pesto_cli.cluster.cluster_file import ClusterFile, read_cluster_file
 from pesto_cli.cluster.links import Location, nominal_links
 from pesto_cli.data.graph import OpGraph
@@ -20,6 +22,19 @@ from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.runtime.comparison import planned_run
 from pesto_cli.strategies.devices import hosts_of_devices
+
+
+def test_a_task_is_killed_only_if_the_command_runs_so_long() -> None:
+    with (
+        subprocess.Popen(["sleep", "60"]) as task,
+        subprocess.Popen(["true"]) as ended,
+        subprocess.Popen(["sleep", "60"]) as command,
+    ):
+        kill_during(ended, task, 60)
+        assert task.poll() is None
+        kill_during(command, task, 0.01)
+        assert task.wait() == -signal.SIGKILL
+        command.kill()
 
 
 def machine_of(host_of: Mapping[str, str]) -> Machine:

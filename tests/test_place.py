@@ -66,7 +66,9 @@ def test_it_gives_what_the_single_commands_give(
     parts: tuple[str, ...], pesto: Pesto, place: Pesto, model: Path, tmp_path: Path
 ) -> None:
     assert place(*parts).code == 0
-    graph, profile, placement, placed = (tmp_path / f"single.{n}" for n in ("meta", "p", "q", "r"))
+    graph, profile, placement, placed = (
+        tmp_path / f"single.{n}" for n in ("meta", "p", "q", "placed.meta")
+    )
     assert pesto("export", f"{model}:build", "-o", graph).code == 0
     assert pesto("profile", graph, "-m", "v100x2-nvlink", "-o", profile, *parts).code == 0
     assert pesto("solve", profile, "-o", placement, *QUICK).code == 0

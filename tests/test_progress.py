@@ -223,10 +223,12 @@ def test_a_terminal_is_restored_after_a_sigterm(script: str) -> None:
     assert output.count(HIDE_CURSOR) == output.count(SHOW_CURSOR) == 1
 
 
-def test_a_log_has_no_lines_for_activities(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_lines_for_long_activities_only(capfd: pytest.CaptureFixture[str]) -> None:
     with activity_on_stderr("at work"):
         pass
     assert capfd.readouterr() == ("", "")
+    with activity_on_stderr("at work, about 40 s", is_long=True):
+        assert capfd.readouterr() == ("", "at work, about 40 s ...\n")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

@@ -15,6 +15,7 @@ from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
+from pesto_cli.report.counts import count_text
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import comparison, expert_remark
 from pesto_cli.report.times import TimeScale, time_text
@@ -149,3 +150,7 @@ def test_times_of_one_table_share_unit_and_decimals() -> None:
 def test_any_two_times_a_thousandth_apart_look_different(seed: int) -> None:
     for time_us in 10.0 ** np.random.default_rng(seed).uniform(0, 7, 200):
         assert time_text(time_us) != time_text(time_us * 1.001)
+
+
+def test_a_number_has_its_noun_in_the_singular_or_plural() -> None:
+    assert [count_text(count, "step") for count in (0, 1, 2)] == ["0 steps", "1 step", "2 steps"]

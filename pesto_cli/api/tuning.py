@@ -133,7 +133,10 @@ def _earlier(
         else:  # no candidate breaks other constraints, but the prices of parts are measured
             _check_settings(*(_of_parts(each) for each in (known.settings, settings)))
             known = replace(known, provenance={**known.provenance, "settings": settings})
-    watch.note(f"{log} exists: its profile is used, and its candidates are not run again.")
+    watch.note(
+        f"{log} exists: its profile is used; of its candidates, only the best and the simple ones "
+        "are run again, for comparison."
+    )
     return known
 
 

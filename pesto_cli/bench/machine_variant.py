@@ -31,6 +31,20 @@ class MachineVariant:
     compute_speed: float = 1.0
     interconnect_speed: float = 1.0
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The differences as text; of the preset only if it is used as a whole."""
+        is_part = self.num_gpus is not None or self.gpus_of_host is not None
+        texts = (
+            "" if is_part else self.preset,
+            "" if self.num_gpus is None else f"{self.num_gpus} GPUs",
+            "" if self.gpus_of_host is None else f"{self.gpus_of_host} GPUs of each host",
+            "" if self.memory_gib is None else f"{self.memory_gib:g} GB",
+            "" if self.compute_speed == 1 else f"compute {self.compute_speed:g}x",
+            "" if self.interconnect_speed == 1 else f"links {self.interconnect_speed:g}x",
+        )
+        return tuple(filter(None, texts))
+
     def applied(self, problem: Problem) -> Problem:
         """Return the same problem on this variant of its machine."""
         machine = PRESETS[self.preset] if self.preset else problem.machine

@@ -24,6 +24,7 @@ from pesto_cli.bench.version import pesto_version
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import atomic_write
 from pesto_cli.report.charts import write_chart
+from pesto_cli.report.counts import count_text
 
 PAPERS: Mapping[str, Paper] = {
     "paper": PESTO_PAPER,
@@ -134,9 +135,9 @@ def _write(
     limit = "units of work" if conditions["deterministic"] else "s"
     head = (
         f"{paper.costs}\n\npesto {conditions['pesto']}, {conditions['time_limit_s']:g} {limit} per "
-        f"search, seed {conditions['seed']}, {conditions['workers']} threads per search, "
-        f"{conditions['jobs']} runs at once, {conditions['cores']} cores "
-        f"({conditions['processor']})."
+        f"search, seed {conditions['seed']}, {count_text(conditions['workers'], 'thread')} per "
+        f"search, {count_text(conditions['jobs'], 'run')} at a time, "
+        f"{count_text(conditions['cores'], 'core')} ({conditions['processor']})."
     )
     text = "\n\n".join([f"# {title}", head, report.text, *pictures]) + "\n"
     value = {"experiment": name, "title": title, "conditions": conditions, "results": report.data}

@@ -7,6 +7,7 @@ stopped, and experiments share their common runs.
 import json
 import re
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +32,7 @@ from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import read_bytes, sha256
 from pesto_cli.files.storage import parse_json, write_json
 from pesto_cli.strategies import Context
-from pesto_cli.strategies.context import with_parameters
+from pesto_cli.strategies.context import learns, with_parameters
 from pesto_cli.strategies.order import ORDERS
 from pesto_cli.strategies.run import judged
 
@@ -73,7 +74,20 @@ class Job:
     trained_on: tuple[BenchModel, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.model.name} {self.contender}"
+        """Return a description that differs from those of all other runs of a paper."""
+        contender, effort = CONTENDERS[self.contender], self.effort
+        unit = "units" if effort.deterministic else "s"
+        conditions = (
+            *self.machine.changes,
+            "whole ops" if self.max_parts == 1 else "",
+            f"{self.num_nodes} nodes" if self.num_nodes != Job.num_nodes else "",
+            "" if self.congestion else "no congestion",
+            f"{effort.time_limit_s:g} {unit}" if contender.uses_time else "",
+            f"seed {effort.seed}" if learns(contender.strategy) else "",
+            "after other graphs" if self.trained_on else "",
+        )
+        shown = ", ".join(filter(None, conditions))
+        return f"{self.model.name} {self.contender}" + (f" ({shown})" if shown else "")
 
     def is_answered_by(self, record: Record) -> bool:
         """Whether a record of this search has all fields that the job asks for."""
@@ -166,8 +180,12 @@ def run_jobs(
         else:
             finish(job, record, True)
     tasks = (delayed(run_and_cache)(job, keys[job], folder) for job in left)
-    for job, record in Parallel(n_jobs=processes, return_as="generator_unordered")(tasks):
-        finish(job, record, False)
+    with warnings.catch_warnings():
+        # joblib replaces a process whose memory has grown by 300 MB, as that of TensorFlow does,
+        # and repeats no run; but it warns, if runs are left.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+        for job, record in Parallel(n_jobs=processes, return_as="generator_unordered")(tasks):
+            finish(job, record, False)
     return {job: records[run] for job, run in run_of.items()}
 
 

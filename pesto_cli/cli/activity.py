@@ -8,13 +8,13 @@ from typing import Any
 
 
 @contextmanager
-def activity(what: str, quiet: bool) -> Iterator[None]:
-    """Show on a terminal what the command does, until the context ends."""
+def activity(what: str, quiet: bool, *, is_long: bool = False) -> Iterator[None]:
+    """Show on stderr what the command does, until the context ends; see `activity_on_stderr`."""
     from pesto_cli.report.progress import activity_on_stderr
 
     with ExitStack() as line:
         if not quiet:
-            line.enter_context(activity_on_stderr(what))
+            line.enter_context(activity_on_stderr(what, is_long=is_long))
         yield
 
 

@@ -58,7 +58,7 @@ _profiles = click.option(
     "--profiles",
     type=PATH,
     help="The folder of profiles, NAME.profile.json; missing profiles are made.  [default: "
-    "profiles in the output]",
+    "profiles beside the results]",
 )
 _SEARCH = (
     time_limit_option("Time limit of each search by pesto, and of rivals that split ops."),
@@ -100,9 +100,9 @@ def _with(*options: Any) -> Any:
 def paper(memory: str, **options: Any) -> None:
     """Reproduce the tables and figures of the Pesto paper (Middleware '21).
 
-    Writes JSON, Markdown, SVG and PNG, with the paper's numbers next to ours. Every run is cached
-    in OUTPUT/runs under everything that its result depends on: the same command continues where it
-    was stopped, and repeats no run.
+    Writes JSON, Markdown, SVG and PNG to OUTPUT/paper, with the paper's numbers next to ours. Every
+    run is cached in OUTPUT/paper/runs under everything that its result depends on: the same command
+    continues where it was stopped, and repeats no run.
     """
     _show(_run("paper", memory, **options), options["as_json"])
 
@@ -119,7 +119,7 @@ def fastt(**options: Any) -> None:
     """Reproduce the tables and figures of FastT (Middleware '20).
 
     Nine models on one to sixteen V100 GPUs, with the rivals that split ops. Files and cache are as
-    those of `bench paper`.
+    those of `bench paper`, in OUTPUT/fastt.
     """
     _show(_run("fastt", "", **options), options["as_json"])
 
@@ -130,7 +130,7 @@ def heterog(**options: Any) -> None:
     """Reproduce the tables and figures of HeteroG (CoNEXT '20).
 
     Models of images and of words on 8 and 12 GPUs of three kinds, with its four baselines and other
-    rivals. Files and cache are as those of `bench paper`.
+    rivals. Files and cache are as those of `bench paper`, in OUTPUT/heterog.
     """
     _show(_run("heterog", "", **options), options["as_json"])
 
@@ -141,7 +141,7 @@ def spotlight(**options: Any) -> None:
     """Reproduce the tables and figures of Spotlight (ICML '18).
 
     Policies that learn to place, with three seeds each, on up to four K80 GPUs, and pesto for the
-    same time. Files and cache are as those of `bench paper`.
+    same time. Files and cache are as those of `bench paper`, in OUTPUT/spotlight.
     """
     _show(_run("spotlight", "", **options), options["as_json"])
 
@@ -152,7 +152,8 @@ def heterog_gnn(**options: Any) -> None:
     """Evaluate HeteroG's policy on graphs that it has not seen, and on Table 1 (CoNEXT '20).
 
     The policy learns from scratch, or first on the graphs of other families for the time limit
-    each. pesto searches for the same time. Files and cache are as those of `bench paper`.
+    each. pesto searches for the same time. Files and cache are as those of `bench paper`, in
+    OUTPUT/heterog-gnn.
     """
     _show(_run("heterog-gnn", "", **options), options["as_json"])
 
@@ -167,17 +168,16 @@ def heterog_gnn(**options: Any) -> None:
     _END[-1],
 )
 def every(output: Path, memory: str, as_json: bool, **options: Any) -> None:
-    """Reproduce the evaluations of all papers, each in a folder of its own.
+    """Reproduce the evaluations of all papers.
 
-    The folders are OUTPUT/paper, OUTPUT/fastt, OUTPUT/heterog, OUTPUT/spotlight and
-    OUTPUT/heterog-gnn.
+    The files are those of the single commands, such as `bench paper`.
     """
     from pesto_cli.bench import PAPERS
 
-    folder, written = _folder(output), list[Path]()
+    written = list[Path]()
     for name in PAPERS:
         written += _run(
-            name, memory, output=folder / name, only=None, models=None, profiles=None, **options
+            name, memory, output=output, only=None, models=None, profiles=None, **options
         )
     _show(written, as_json)
 
@@ -197,7 +197,10 @@ def _run(
     quiet: bool,
     as_json: bool = False,
 ) -> list[Path]:
-    """Run the experiments of a paper; return the written files. memory: empty for its own."""
+    """Run the experiments of a paper, in a folder of its own; return the written files.
+
+    memory: empty for that of the paper's machines.
+    """
     from pesto_cli import bench as papers
     from pesto_cli.bench.experiment import ExperimentRequest
     from pesto_cli.bench.runs import Effort
@@ -210,11 +213,12 @@ def _run(
         sizes = tuple(_gib(size) for size in listed("--memory", memory, "sizes such as 80GB,16GB"))
     workers = 1 if deterministic else max(1, (os.cpu_count() or 1) // jobs)
     effort = Effort(time_limit, seed, workers, deterministic)
-    profiles = profiles or output / "profiles"
+    folder = output / name
+    profiles = profiles or folder / "profiles"
     source = papers.Models(profiles, lambda model: _profile(paper, model, quiet))
     _check_models(paper, names, named, source)
-    folder = _folder(output)
-    _folder(profiles)
+    for each in (output, folder, profiles):
+        _folder(each)
     with _run_progress(quiet) as show:
         request = ExperimentRequest((), sizes, effort)
         return papers.reproduce(paper, names, source, named, request, folder, jobs, show)

@@ -105,18 +105,20 @@ def _profiled_by_run(
 ) -> Any:
     """Return the profile of real steps; warn on stderr if predictions from it are rough."""
     from pesto_cli import api
+    from pesto_cli.report.counts import count_text
     from pesto_cli.report.step_warnings import step_warnings
     from pesto_cli.runtime.feeds import source_file
 
     if live["feeds"] is not None:
         source_file(live["feeds"])
     steps = {name: value for name, value in live.items() if name != "open_ports"}
-    running = f"running {live['steps']} steps of {graph.name} with a trace and as many without"
+    traced = count_text(live["steps"], "step")
+    running = f"running {traced} of {graph.name} with a trace and as many without"
     if settings["parts"]:
         running += ", then parts of its ops alone"
     with (
         connected(machine, live["open_ports"], quiet) as cluster,
-        activity(running, quiet),
+        activity(running, quiet, is_long=True),
         notes_of_profiles(quiet),
     ):
         priced = api.profile_by_run(meta, cluster, **steps, **settings)
@@ -168,10 +170,12 @@ def comm(
     """
     from pesto_cli import api
     from pesto_cli.profile.comm import fit, read_samples
-    from pesto_cli.profile.comm.transfers import timed_transfers
+    from pesto_cli.profile.comm.chains import LIMIT_S
+    from pesto_cli.profile.comm.transfers import links_to_time, timed_transfers
     from pesto_cli.report.charts import check_chart_path, write_chart
     from pesto_cli.report.comm_checks import comm_checks
     from pesto_cli.report.comm_plot import comm_chart
+    from pesto_cli.report.counts import count_text
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.tables import comm_table
 
@@ -195,7 +199,9 @@ def comm(
                     f"machine {machine} has one device, and so no link to measure; two or more "
                     "devices were expected, as in local-workers:2."
                 )
-            with activity(f"timing transfers on {machine}", quiet):
+            num_links = sum(map(len, links_to_time(cluster.machine).values()))
+            what = f"timing transfers on {machine}, about {LIMIT_S:g} s for each of "
+            with activity(f"{what}{count_text(num_links, 'link')}", quiet, is_long=True):
                 timed = timed_transfers(cluster)
         rows, fits = timed.samples, timed.fits()
     api.write_comm(output, fits)

@@ -63,16 +63,17 @@ def export(
     Keras's fit or by sessions of TensorFlow 1, and ARGS are its arguments.
     """
     from pesto_cli import api
+    from pesto_cli.files.storage import GRAPH_SUFFIXES
     from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.graphdef.programs.capture import write_feeds
     from pesto_cli.graphdef.training import untrained
 
-    check_output(output, file_of(source))
+    check_output(output, file_of(source), endings=GRAPH_SUFFIXES)
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
     feeds_path = feeds_output or output.with_suffix(".feeds.npz")
     changes = {"optimize": optimize, "as_built": as_built}
     if capture:
-        check_output(feeds_path, Path(source), output)
+        check_output(feeds_path, Path(source), output, endings=(".npz",))
         captured = api.capture(Path(source), arguments, fetches=fetches, **changes)
         graph, data = captured.meta, captured.feeds
     else:
@@ -178,8 +179,9 @@ def apply(
     from pesto_cli import api
     from pesto_cli.apply import parse_devices, planned_changes, with_changes, write_tf_pesto
     from pesto_cli.apply.split_variables import note_on_copies
+    from pesto_cli.files.storage import GRAPH_SUFFIXES
 
-    check_output(output, graph, placement)
+    check_output(output, graph, placement, endings=GRAPH_SUFFIXES)
     if tf_pesto is not None:
         for name in ("part.json", "cdep.json"):
             check_output(tf_pesto / name, output, graph, placement)

@@ -12,10 +12,12 @@ SHOWN_DEPARTURES = 50
 
 def show_runs(rows: Sequence[Any], what: str, remark: str) -> None:
     """Print the table of runs, and remarks on them."""
+    from pesto_cli.report.counts import count_text
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.runs import busy_note, runs_table
 
-    print_layouts([runs_table(f"{what}, {rows[0].times.us.size} steps", rows)])
+    steps = count_text(rows[0].times.us.size, "step")
+    print_layouts([runs_table(f"{what}, {steps}", rows)])
     if remark:
         echo(remark, err=True)
     if note := busy_note(rows):

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,21 @@ import click
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.printable import printable
 
+ENDINGS = frozenset(
+    {".html", ".json", ".meta", ".npz", ".pb", ".pbtxt", ".pesto", ".png", ".py", ".svg", ".toml"}
+)
+"""Endings of what commands read and write."""
 
-def check_output(output: Path, *others: Path | None) -> None:
+
+def check_output(output: Path, *others: Path | None, endings: Sequence[str] = ()) -> None:
     """Check that a command can write its result; commands call this before they begin.
 
     others: the other files that the command reads or writes.
+    endings: those of files of this kind, the usual one first; empty for any.
 
     Raises:
-        BadInputError: the output is one of the other files, or its folder does not exist.
+        BadInputError: the output is one of the other files, its folder does not exist, or its
+            ending is that of files of another kind.
         EnvironmentFailedError: the file system refuses to write there.
     """
     from pesto_cli.files.destination import destination
@@ -35,6 +43,12 @@ def check_output(output: Path, *others: Path | None) -> None:
         if place.is_joined_to(1):
             _redirect_prints_to_stderr(output)
         return
+    if endings and output.suffix in ENDINGS and output.suffix not in endings:
+        raise BadInputError(
+            f"{output} ends in {output.suffix}, as files of another kind do; a name that ends in "
+            f"{' or '.join(endings)} was expected, such as {output.with_suffix(endings[0])}: "
+            "rename it."
+        )
     try:
         tempfile.TemporaryFile(dir=place.path.parent).close()  # as files are written
     except OSError as error:

@@ -16,19 +16,15 @@ FILES = ("graph.meta", "profile.json", "placement.json")
 def check_paths(source: str, output: Path, report: Path | None, *inputs: Path | None) -> None:
     """Check all outputs before the work begins."""
     from pesto_cli.files.destination import destination
+    from pesto_cli.files.storage import GRAPH_SUFFIXES
 
-    check_output(output, file_of(source), *inputs)
+    check_output(output, file_of(source), *inputs, endings=GRAPH_SUFFIXES)
     if destination(output).is_stream:
         raise BadInputError(
             f"{output} is not a file, so the files of the single steps cannot be kept next to it; "
             "the path of a file was expected: choose one, or run the single steps."
         )
     folder = output.with_suffix(FOLDER_SUFFIX)
-    if folder == output:
-        raise BadInputError(
-            f"{output} is the name of a folder for the files of the single steps; the name of a "
-            f"graph was expected, such as {output.with_suffix('.meta')}."
-        )
     if folder.exists() and not folder.is_dir():
         raise BadInputError(
             f"{folder} is a file; it was expected to be a folder for the files of the single "

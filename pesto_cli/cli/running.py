@@ -155,13 +155,15 @@ def _ran(
 ) -> Any:
     """Run a script under its placement, or steps of a graph under each placement."""
     from pesto_cli import api
+    from pesto_cli.report.counts import count_text
     from pesto_cli.runtime.scripts import run_script_on
 
     if meta is None:
         with activity(f"running {graph}", quiet):
             return [cluster.call(run_script_on, graph, arguments, placed[0])]
     times = "" if len(placed) == 1 else f" of each of {len(placed)} placements, alternately"
-    with activity(f"running {measured['steps']} steps of {graph.name}{times}", quiet):
+    steps = count_text(measured["steps"], "step")
+    with activity(f"running {steps} of {graph.name}{times}", quiet):
         return api.run_steps(meta, cluster, placed, **measured)
 
 

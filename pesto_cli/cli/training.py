@@ -93,7 +93,7 @@ def train(
     policy_named(policy)
     _check_real(machine, graph, steps, best, feeds)
     inputs = (*profiles, graph, None if feeds is None else source_file(feeds))
-    check_output(output, *inputs)
+    check_output(output, *inputs, endings=(".npz",))
     if best is not None:
         check_output(best, output, *inputs, weights)
     if plot is not None:
@@ -122,6 +122,7 @@ def train(
         echo_json([asdict(point) for point in curve])
     elif not quiet:
         print_layouts([curve_table(str(output), curve, names)])
+        fastest.tell()
     if stop.is_set():
         echo(f"Interrupted: the weights so far are in {output}.", err=True)
         sys.exit(INTERRUPTED)
@@ -180,15 +181,26 @@ class _Fastest:
     """
 
     def __init__(self, path: Path | None, least_us: float) -> None:
-        self._path, self._us = path, least_us
+        self._path, self._us, self._is_written = path, least_us, False
 
     def __call__(self, placed: Any, us: float) -> None:
         from pesto_cli import api
 
         if self._path is not None and us < self._us:
-            self._us = us
+            self._us, self._is_written = us, True
             predicted = {**placed.predicted, "measured_us": us}
             api.write_placement(self._path, replace(placed, predicted=predicted))
+
+    def tell(self) -> None:
+        """Print what the file has."""
+        from pesto_cli.report.times import time_text
+
+        if self._is_written:
+            echo(f"{self._path}: the fastest placement, {time_text(self._us)}", err=True)
+        elif self._path is not None and math.isfinite(self._us):
+            echo(f"{self._path} is kept: no placement was faster.", err=True)
+        elif self._path is not None:
+            echo(f"{self._path} is not written: no placement ran.", err=True)
 
 
 @contextmanager

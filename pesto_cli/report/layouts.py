@@ -105,7 +105,8 @@ def layouts(
 
 def print_layouts(shown: Iterable[Layouts]) -> None:
     """Print tables to stdout."""
-    print("\n".join(_rendered(each, Console(highlight=False)) for each in shown), flush=True)
+    text = "\n".join(_rendered(each, Console(highlight=False)) for each in shown)
+    print(text.removeprefix("\n"), flush=True)  # the edge of a table without a title
 
 
 def plain_text(shown: Layouts) -> str:

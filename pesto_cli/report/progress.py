@@ -54,13 +54,16 @@ def progress_on_stderr(name: str, limits: Limits) -> Iterator[Callable[[Progress
 
 
 @contextmanager
-def activity_on_stderr(what: str) -> Iterator[None]:
+def activity_on_stderr(what: str, *, is_long: bool = False) -> Iterator[None]:
     """Show an activity and its elapsed time on a terminal until the context ends.
 
-    Nothing is shown if stderr is not a terminal, as in a log.
+    If stderr is not a terminal, as in a log, a line tells that a long activity begins.
     """
     console = Console(stderr=True, highlight=False)
     if not is_terminal(console):
+        if is_long:
+            with suppress(OSError):  # stderr is closed: no reason to stop
+                print(f"{printable(what)} ...", file=sys.stderr, flush=True)
         yield
         return
     began, spinner = time.monotonic(), Spinner("dots", style="cyan")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto_cli.data.graph import FloatArray
+from pesto_cli.report.counts import count_text
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 
@@ -39,7 +40,7 @@ def random_order_figures(makespan_us: float, random_us: FloatArray) -> RandomOrd
 
 def random_orders_table(makespan_us: float, found: RandomOrderFigures) -> Layouts:
     """Return a table of the makespan in the placement's own order and in random orders."""
-    orders = "1 random order" if found.num_orders == 1 else f"{found.num_orders} random orders"
+    orders = count_text(found.num_orders, "random order")
     times_us = {
         "own order": makespan_us,
         "min": found.min_us,

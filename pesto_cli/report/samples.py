@@ -7,6 +7,7 @@ import numpy as np
 
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.result import Result
+from pesto_cli.report.counts import count_text
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.times import TimeScale
 
@@ -40,7 +41,7 @@ def samples_table(makespan_us: float, found: SampleFigures) -> Layouts:
         "90 % below": found.p90_us,
     }
     scale = TimeScale.of(times_us.values())
-    samples = "1 sample" if found.num_samples == 1 else f"{found.num_samples} samples"
+    samples = count_text(found.num_samples, "sample")
     title = f"The same placement in {samples} of op times and delays"
     columns = [f"{name} {scale.unit}" for name in times_us]
     return layouts(title, columns, [[*map(scale.text, times_us.values())]], num_text=0)

@@ -180,7 +180,11 @@ TARGETS = (
         (("export", "saved", "-o", "out.meta"),),
     ),
     Target(
-        "events.out.tfevents.1", _events, (("export", "events.out.tfevents.1", "-o", "o"),), (), 3
+        "events.out.tfevents.1",
+        _events,
+        (("export", "events.out.tfevents.1", "-o", "o.meta"),),
+        (),
+        3,
     ),
     Target("profile.json", trees.json_bytes, _profile("profile.json"), PLACEMENT, 9),
     Target("profile.json.gz", trees.json_bytes, _profile("profile.json.gz"), PLACEMENT, 2),

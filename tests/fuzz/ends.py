@@ -14,12 +14,13 @@ from fuzz import commands
 from fuzz.forked import Ended, all_of
 from pesto_cli import api
 
-SOLVE = ("solve", "profile.json", "-o", "out", "--time-limit", "1", "-n", "50", "--quiet")
+OUT = "out.meta"
+SOLVE = ("solve", "profile.json", "-o", OUT, "--time-limit", "1", "-n", "50", "--quiet")
 COMMANDS = (
     (*SOLVE, "--workers", "1"),
-    ("apply", "graph.meta", "placement.json", "-o", "out"),
-    ("export", "graph.meta", "-o", "out"),
-    ("profile", "graph.meta", "-m", "v100x2-nvlink", "-o", "out", "--source", "csv:costs.csv"),
+    ("apply", "graph.meta", "placement.json", "-o", OUT),
+    ("export", "graph.meta", "-o", OUT),
+    ("profile", "graph.meta", "-m", "v100x2-nvlink", "-o", OUT, "--source", "csv:costs.csv"),
 )
 READERS: dict[str, Callable[[Path], object]] = {
     "solve": api.read_placement,
@@ -31,7 +32,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 CODES = {signal.SIGKILL: (0, -9), signal.SIGINT: (0, 130), signal.SIGTERM: (0, -15, 143)}
 NEEDED = ("profile.json", "graph.meta", "placement.json", "costs.csv")
 OLD = b"what was there before"
-TEMPORARY = ".out."
+TEMPORARY = f".{OUT}."
 
 
 def ended_at_random(count: int, seed: int, seeds: Path, work: Path) -> list[str]:
@@ -46,7 +47,7 @@ def ended_at_random(count: int, seed: int, seeds: Path, work: Path) -> list[str]
     for number in range(count):
         argv = COMMANDS[number % len(COMMANDS)]
         sent = rng.choice((*[signal.SIGKILL] * 3, signal.SIGINT, signal.SIGTERM))
-        output = folder / "out"
+        output = folder / OUT
         output.unlink(missing_ok=True)
         if rng.random() < 0.5:
             output.write_bytes(OLD)

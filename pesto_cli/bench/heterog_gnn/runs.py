@@ -17,6 +17,10 @@ ROWS = {row.model: row for row in EIGHT.rows if row.best_baseline_s is not None}
 # different families.
 MODELS = tuple(ROWS)
 NUM_GPUS = EIGHT.num_gpus
+REFUSED = (
+    "*refused*: the strategies cannot be used for the graph, for example because its batch cannot "
+    "be split into a part for each GPU; the JSON file has the reasons."
+)
 
 
 def title(model: BenchModel) -> str:

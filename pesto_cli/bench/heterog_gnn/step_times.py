@@ -14,7 +14,15 @@ from pesto_cli.bench.experiment import (
 )
 from pesto_cli.bench.heterog.rows import EIGHT
 from pesto_cli.bench.heterog.step_times import FOUR_BASELINES
-from pesto_cli.bench.heterog_gnn.runs import MODELS, POLICY, from_scratch, row_of, run_of, title
+from pesto_cli.bench.heterog_gnn.runs import (
+    MODELS,
+    POLICY,
+    REFUSED,
+    from_scratch,
+    row_of,
+    run_of,
+    title,
+)
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import published
 from pesto_cli.bench.rivals import NUM_SEEDS, Runs, median, runs_of
@@ -49,7 +57,7 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         "Step times in ms. `heterog` learns from scratch on each graph for the time limit (the "
         f"median of {NUM_SEEDS} seeds), and `pesto` searches for the same time. *less than the "
         "best of the four*: by how much the step is shorter than that of the best baseline that "
-        "fits into memory.\n\n"
+        f"fits into memory. {REFUSED}\n\n"
         f"{markdown_table(columns, [_line(*each) for each in found.items()])}\n\n`heterog` is "
         f"below its four baselines on {sum(won)} of {len(won)} models; in the paper on all.\n\n"
         f"The paper's figures: {published(EIGHT.key)['source']}."
