@@ -2,8 +2,9 @@
 
 Some tensors (the inputs of a step) are split along given axes. Each op, in topological order, takes
 the alternative that costs least: the time of its work, shared by the parts, and the time in which
-its inputs are brought into the layouts that it takes. Then, in reverse order, ops whose inputs are
-whole (initial states, the gradient of a mean) take the layout in which their consumers take them.
+its inputs are brought into the layouts that it takes. A tensor is merged once for all whole ops
+that take it. Then, in reverse order, ops whose inputs are whole (initial states, the gradient of a
+mean) take the layout in which their consumers take them.
 
 The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
 """
@@ -121,6 +122,8 @@ class _Propagation:
         self._cheapest: dict[tuple[object, ...], tuple[float, Way | None]] = {}
         # The costs of ops whose inputs have the same layouts as when the way was chosen.
         self._known_us: dict[int, float] = {}
+        # The first whole op that takes each tensor that arrives as parts: later ones take the same.
+        self._merged_for: dict[int, int] = {}
 
     def forward(self) -> None:
         """Choose the cheapest alternative of each op whose inputs are not all whole."""
@@ -162,16 +165,20 @@ class _Propagation:
 
     def _choose(self, op: int, arrivals: Sequence[Arrival]) -> None:
         """Take the cheapest alternative of an op; ops that are alike take the same one."""
-        spec = self._specs[op]
-        if spec is None:
-            return
-        num_bytes = [None if tensor is None else self._bytes[tensor] for tensor in self._row(op)]
-        key = spec, *arrivals, *num_bytes, self._work_us[op], self._is_update[op]
-        if key not in self._cheapest:
-            self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
-        self._known_us[op], way = self._cheapest[key]
-        if way is not None:
+        spec, row, way = self._specs[op], self._row(op), None
+        if spec is not None:
+            num_bytes = [None if tensor is None else self._bytes[tensor] for tensor in row]
+            is_merged = [tensor in self._merged_for for tensor in row]
+            key = spec, *arrivals, *num_bytes, *is_merged, self._work_us[op], self._is_update[op]
+            if key not in self._cheapest:
+                self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
+            self._known_us[op], way = self._cheapest[key]
+        if spec is not None and way is not None:
             self._take(op, spec, way)
+            return
+        for tensor, arrival in zip(row, arrivals, strict=True):
+            if tensor is not None and arrival is not ARRIVES_WHOLE:
+                self._merged_for.setdefault(tensor, op)
 
     def _cheapest_way(
         self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]
@@ -221,6 +228,7 @@ class _Propagation:
             return work_us + sum(
                 self._conversion_us(op, tensor, arrival, ARRIVES_WHOLE)
                 for tensor, arrival in zip(self._row(op), arrivals, strict=True)
+                if tensor is None or self._merged_for.get(tensor, op) == op
             )
         alternative, sizes = way
         if alternative.size is not None:

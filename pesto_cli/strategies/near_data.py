@@ -45,7 +45,7 @@ class NearData:
         self._first_taker: list[int] = graph.consumer_offsets.tolist()
         self._everywhere = [True] * self._problem.num_devices
         self._devices: dict[bytes, list[int]] = {}
-        self._shared_bytes = [0] * self._problem.num_devices
+        self._shared_us = [0.0] * self._problem.num_devices
 
     def placed(self) -> IntArray:
         """Return the device of each colocation group."""
@@ -84,8 +84,13 @@ class NearData:
         devices = _largest(devices, self._pulls_of_inputs(op))
         if len(devices) == 1:
             return devices[0]
-        device = min(devices, key=self._shared_bytes.__getitem__)
-        self._shared_bytes[device] += sum(self._bytes[each] for each in self._graph.tensors_of(op))
+        device = min(devices, key=self._shared_us.__getitem__)
+        self._shared_us[device] += sum(
+            transfer_us(self._problem, tensor, device, target)
+            for tensor in self._graph.tensors_of(op)
+            for target in {self._device_of(taker) for taker in self._takers(tensor)}
+            if target >= 0
+        )
         return device
 
     def _through_us(self, op: int, device: int) -> float:
