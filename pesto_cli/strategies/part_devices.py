@@ -14,9 +14,10 @@
    or else on that from which most of its inputs come. If several devices take equally much of an op
    that the plan adds, it is on the one of these from which most of its inputs come, or else on the
    one that sends the outputs of such ops for the shortest time so far. So each device adds an equal
-   share of a sum that all of them need (a reduce-scatter). Whole ops in this situation stay together, on the first
-   device. An op that adds the parts of one host, or passes a tensor on there, stays on this host.
-   One that passes a tensor on in an island is on the device there that does so fastest.
+   share of a sum that all of them need (a reduce-scatter). Whole ops in this situation stay
+   together, on the first device. An op that adds the parts of one host, or passes a tensor on
+   there, stays on this host. One that passes a tensor on in an island is on the device there that
+   does so fastest.
 """
 
 from collections.abc import Sequence
