@@ -267,3 +267,36 @@ def test_an_op_with_other_parts_takes_the_sum_of_a_bucket_whole() -> None:
     taken = {ops.inputs[op] for op, name in enumerate(ops.names) if name.startswith("op5.part_")}
     (((producer, _),),) = taken
     assert ops.names[producer] == "op3.bucket.unpacked_0"
+
+
+def test_a_clipped_gradient_is_added_once(profile: Profile) -> None:
+    problem = profile.problem
+    graph = rewritten(problem, batch_plan(problem, accelerators(problem))).problem.graph
+    terms = [
+        op for op, name in enumerate(graph.names) if re.search(r"gradients/.*MatMul_1\.part_", name)
+    ]
+    assert len(terms) == 4 * LAYERS
+    assert all(len(graph.successors[term]) == 1 for term in terms)
+
+
+def centred(tf: Any) -> list[Any]:
+    """Nine narrow layers, and then a wide one, from which the mean of the batch is subtracted."""
+    tf1 = tf.compat.v1
+    x = tf1.placeholder(tf.float32, [64, 3], name="rows")
+    for layer in range(9):
+        x = tf.tanh(x - tf.reduce_mean(x, 0, name=f"mean_{layer}"))
+    x = tf.matmul(x, weights(tf, "matrix", [3, 2**13]))
+    loss = tf.reduce_mean(tf.square(x - tf.reduce_mean(x, 0, name="wide_mean")), name="loss")
+    return [tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train"), loss]
+
+
+def test_small_sums_are_dealt_to_the_device_of_a_large_one_too() -> None:
+    problem = api.profile(exported(centred), "v100x4-nvlink", parts=(2, 4, 8)).problem
+    split = rewritten(problem, batch_plan(problem, accelerators(problem)))
+    solution = dealt(problem, split, Mesh((tuple(accelerators(problem)),)))
+    sums = [
+        op for op, name in enumerate(split.problem.graph.names) if re.match(r"\w*mean_?\d?$", name)
+    ]
+    assert len(sums) == 10
+    _, numbers = np.unique(solution.schedule.device[sums], return_counts=True)
+    assert sorted(numbers) == [2, 2, 3, 3]

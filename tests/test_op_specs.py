@@ -147,6 +147,18 @@ def test_equal_ops_share_a_spec() -> None:
     assert specs["one"] is specs["other"]
 
 
+def test_variables_of_equal_shape_share_a_spec() -> None:
+    def build(tf: Any) -> list[Any]:
+        one, other = (
+            tf.compat.v1.get_variable(name, [2, 3], use_resource=True) for name in ("one", "other")
+        )
+        return [tf.add(one, other, name="sum")]
+
+    specs = specs_by_name(exported(build))
+    assert specs["one"] is specs["other"]
+    assert [*specs["one"].attribute] == ["allowed_devices", "dtype", "shape"]
+
+
 @pytest.mark.parametrize("number", [float("nan"), -0.0])
 def test_numbers_that_break_equality_are_unknown(number: float) -> None:
     assert plain(np.array([1.0, number], np.float32)) is None
