@@ -197,9 +197,8 @@ def _computes(graph: OpGraph) -> BoolArray:
     own (`conv/kernel` for ops in `model/conv_1`), and scopes of optimisers have reads without
     predecessors.
     """
-    is_variable = graph.resident_bytes > 0
     gradients = np.flatnonzero(graph.labels.phase == Phase.BACKWARD).tolist()
-    computes: BoolArray = ~is_variable
+    computes: BoolArray = graph.resident_bytes == 0
     if gradients:
         computes &= reached(graph.predecessors, gradients)
     return computes

@@ -41,9 +41,9 @@ def _movers(graph: OpGraph, expansion: Expansion) -> Iterator[tuple[int, int]]:
 
 
 def _inherited(graph: OpGraph, expansion: Expansion, moved: Sequence[int]) -> IntArray:
-    """Return a number for the group of each op that follows from those of the graph.
+    """Return the number of each op's group. Ops of one group in the graph stay in one group.
 
-    Ops without such a group have numbers of their own. moved: ops that leave their groups.
+    An op that is alone in its group has a number of its own. moved: ops that leave their groups.
     """
     group, origin, decided = graph.colocation_group, expansion.origin, expansion.decided
     stays = np.ones(graph.num_ops, dtype=np.bool_)

@@ -120,9 +120,10 @@ class _Propagation:
         self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
         self._chosen: dict[int, Way] = {}
         self._cheapest: dict[tuple[object, ...], tuple[float, Way | None]] = {}
-        # The costs of ops whose inputs have the same layouts as when the way was chosen.
+        # The cost of each op for which a way was chosen, until the layout of an input changes.
         self._known_us: dict[int, float] = {}
-        # The first whole op that takes each tensor that arrives as parts: later ones take the same.
+        # For each tensor that arrives as parts, the first whole op that takes it. This op pays for
+        # merging the parts; later whole ops take the merged tensor.
         self._merged_for: dict[int, int] = {}
 
     def forward(self) -> None:

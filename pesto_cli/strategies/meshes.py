@@ -49,7 +49,7 @@ class Mesh:
     def devices(self, stages: IntArray | int, parts: IntArray) -> IntArray:
         """Return the device of each of several parts of ops of stages, `[num_parts]`.
 
-        Further parts than there are devices begin again at the first one.
+        If there are more parts than devices, part i is on device i modulo the number of devices.
         """
         found: IntArray = np.array(self.stages)[stages, parts % self.width]
         return found
