@@ -223,14 +223,15 @@ class OpGraph:
     @cached_property
     def heights(self) -> IntArray:
         """`[num_ops]`: number of ops on the longest path from a root to the op, itself included."""
-        offsets, heads = self.successors.offsets.tolist(), self.successors.indices.tolist()
-        height = [1] * self.num_ops
-        for op in self.topological_order.tolist():
-            above = height[op] + 1
-            for head in heads[offsets[op] : offsets[op + 1]]:
-                if height[head] < above:
-                    height[head] = above
-        return np.array(height, dtype=np.int64)
+        order = self.topological_order
+        place = np.argsort(order)
+        # The order is that of a FIFO queue, so the last of an op's predecessors is the highest.
+        last = np.full(self.num_ops, -1)
+        np.maximum.at(last, self.edges[:, 1], place[self.edges[:, 0]])
+        height = [0] * (self.num_ops + 1)
+        for here, before in enumerate(last[order].tolist()):
+            height[here] = height[before] + 1  # the entry at -1 stays 0
+        return np.array(height, dtype=np.int64)[place]
 
     @cached_property
     def op_tensors(self) -> IntArray:

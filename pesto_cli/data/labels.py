@@ -118,9 +118,9 @@ class Labels:
             role=self.role[rows],
             phase=self.phase[rows],
             compound=self.compound[rows],
-            forward_op=tuple(self.forward_op[op] for op in ops),
-            scope=tuple(self.scope[op] for op in ops),
-            repetition=tuple(self.repetition[op] for op in ops),
+            forward_op=tuple(map(self.forward_op.__getitem__, ops)),
+            scope=tuple(map(self.scope.__getitem__, ops)),
+            repetition=tuple(map(self.repetition.__getitem__, ops)),
         )
 
     def texts(self) -> dict[str, Sequence[str | None]]:

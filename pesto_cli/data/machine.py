@@ -287,7 +287,8 @@ class Machine:
 
     def transfer_us(self, num_bytes: float | IntArray, src: int, dst: int) -> FloatArray:
         """Return the duration in us of transfers of `num_bytes` between two different devices."""
-        return next(self.transfers_us(num_bytes, [(src, dst)]))
+        pair = src, dst
+        return _linear(num_bytes, self.latency_us[pair], self.us_per_byte[pair], self.min_us[pair])
 
     def transfers_us(
         self, num_bytes: float | IntArray, pairs: Iterable[tuple[int, int]]
@@ -300,8 +301,7 @@ class Machine:
 
         @lru_cache(maxsize=8)
         def floored(latency_us: float, us_per_byte: float, min_us: float) -> FloatArray:
-            linear = latency_us + us_per_byte * np.asarray(num_bytes)
-            return np.asarray(np.maximum(min_us, linear))
+            return _linear(num_bytes, latency_us, us_per_byte, min_us)
 
         for pair in pairs:
             yield floored(self.latency_us[pair], self.us_per_byte[pair], self.min_us[pair])
@@ -312,6 +312,12 @@ class Machine:
             row, column = self.index_of[link.src], self.index_of[link.dst]
             matrix[row, column] = getattr(link.comm, attribute)
         return matrix
+
+
+def _linear(
+    num_bytes: float | IntArray, latency_us: float, us_per_byte: float, min_us: float
+) -> FloatArray:
+    return np.asarray(np.maximum(min_us, latency_us + us_per_byte * np.asarray(num_bytes)))
 
 
 def _check_device(device: Device) -> None:

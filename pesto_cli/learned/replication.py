@@ -4,6 +4,7 @@ Source: Yi et al., CoNEXT '20, Section 4.1.2. The decisions are those of `ev-ps`
 and `cp-ar`, so a step in which all groups take one way is a step of these strategies.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -142,15 +143,18 @@ def _proportional(
         size = decision.alternative.size
         return size is not None and decision.sizes == aligned_shares(size, equal, (batch,))
 
+    num_ops = Counter(even.values())
+
     def num_shares_of(batch: int) -> int:
-        return sum(is_share_of(batch, each) for each in even.values())
+        return sum(count for each, count in num_ops.items() if is_share_of(batch, each))
 
     batch = max(input_extents(problem, len(devices)), key=num_shares_of)
-    found = {
-        op: replace(each, sizes=aligned_shares(each.alternative.size or 0, weights, (batch,)))
-        for op, each in even.items()
+    shares = {
+        each: replace(each, sizes=aligned_shares(each.alternative.size or 0, weights, (batch,)))
+        for each in num_ops
         if is_share_of(batch, each)
     }
+    found = {op: shares[each] for op, each in even.items() if each in shares}
     return {op: each for op, each in found.items() if min(each.sizes) > 0}
 
 

@@ -55,6 +55,12 @@ class Decision:
         return scaled_extents(operand.sizes[layout.axis], self.sizes, self.alternative.size)
 
     @cached_property
+    def own_outputs(self) -> tuple[int, ...]:
+        """The outputs of which each part has values of its own."""
+        layouts = enumerate(self.alternative.outputs)
+        return tuple(output for output, layout in layouts if isinstance(layout, Own))
+
+    @cached_property
     def slots_of_pieces(self) -> tuple[int, ...]:
         """The slots in which parts take what only the parts of their producer can give.
 

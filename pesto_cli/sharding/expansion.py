@@ -21,10 +21,11 @@ so whatever takes or fetches X outside the step still works:
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from typing import NoReturn
 
 import numpy as np
@@ -42,7 +43,7 @@ from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.layouts import Whole
 from pesto_cli.sharding.new_ops import NewOps, Ref
 from pesto_cli.sharding.program_columns import columns_of
-from pesto_cli.sharding.rules.variables import READS, is_variable
+from pesto_cli.sharding.rules.variables import READS
 from pesto_cli.sharding.variables import is_handle
 from pesto_cli.sharding.waits import split_waits
 
@@ -76,16 +77,16 @@ class Expansion:
     @cached_property
     def specs(self) -> Sequence[OpSpec]:
         """The different specs of the kept ops."""
-        specs = self.ops.specs
-        found = {id(specs[op]): specs[op] for op in self.kept.tolist()}
-        return [spec for spec in found.values() if spec is not None]
+        _, first = np.unique(self.spec_of, return_index=True)
+        found = map(self.ops.specs.__getitem__, self.kept[first].tolist())
+        return [spec for spec in found if spec is not None]
 
     @cached_property
     def spec_of(self) -> IntArray:
         """`[num_kept]`: the spec of each kept op, an index of `specs`; -1 for a copy."""
-        number, specs = {id(spec): each for each, spec in enumerate(self.specs)}, self.ops.specs
-        found = [number.get(id(specs[op]), -1) for op in self.kept.tolist()]
-        return np.array(found, dtype=np.int64)
+        number = defaultdict[int, int](count().__next__, {id(None): -1})
+        specs = map(self.ops.specs.__getitem__, self.kept.tolist())
+        return np.array([number[id(spec)] for spec in specs], dtype=np.int64)
 
     @cached_property
     def origin(self) -> IntArray:
@@ -214,7 +215,8 @@ class _Expander:
         return self._tensors.merged_under_old_name(producer), output
 
     def _split(self, op: int, row: Sequence[int | None], decision: Decision) -> None:
-        columns, names = columns_of(decision), self._names(op, decision)
+        columns, name = columns_of(decision), self._graph.names[op]
+        names = [name + suffix for suffix in columns.suffixes]
         refs: list[Ref | None] = [None]
         for slot, is_cut in columns.slots:
             if is_cut:
@@ -222,8 +224,8 @@ class _Expander:
             else:
                 refs.append(self._tensors.whole(self._tensor(op, slot, row, decision)))
         for number, slot, spec in columns.constants:
-            name = f"{names[number]}.const_{slot}"
-            refs.append((self._ops.add(name, (), serves=op, spec=spec), 0))
+            constant = f"{names[number]}.const_{slot}"
+            refs.append((self._ops.add(constant, (), serves=op, spec=spec), 0))
         first = len(self._ops)
         refs += [(first + number, output) for number, output in columns.results]
         self._ops.extend(
@@ -276,16 +278,6 @@ class _Expander:
                 "expected: choose another alternative for one of the ops."
             )
         return pieces
-
-    def _names(self, op: int, decision: Decision) -> list[str]:
-        """Return the names of the ops that replace an op that is split.
-
-        The first copy of a mirrored variable has the name of the variable.
-        """
-        name, suffixes = self._graph.names[op], columns_of(decision).suffixes
-        if is_variable(decision.spec) and decision.alternative.name == MIRRORED:
-            suffixes = [suffix.removeprefix(".part_0") for suffix in suffixes]
-        return [name + suffix for suffix in suffixes]
 
     def _merged(self, op: int) -> int | None:
         """Return an op with the name and the outputs of a split op; None for a split handle."""

@@ -62,17 +62,14 @@ class _Builder:
     def built(self) -> OpGraph:
         """Return the op graph."""
         old, expansion, outputs = self._graph, self._expansion, self._outputs
-        specs, row = expansion.specs, self._row.tolist()
+        names, row = expansion.ops.names, self._row.tolist()
+        types = [*old.types, *(spec.type for spec in expansion.specs)]
+        type_of = np.where(self._is_copy, self._origin, old.num_ops + expansion.spec_of)
         offsets, consumers, consumer_on_host = self._consumers()
         controls = expansion.number[np.array(expansion.ops.controls, dtype=np.int64).reshape(-1, 2)]
         return OpGraph(
-            names=tuple(expansion.ops.names[op] for op in expansion.kept.tolist()),
-            types=tuple(
-                old.types[origin] if spec < 0 else specs[spec].type
-                for spec, origin in zip(
-                    expansion.spec_of.tolist(), self._origin.tolist(), strict=True
-                )
-            ),
+            names=tuple(map(names.__getitem__, expansion.kept.tolist())),
+            types=tuple(map(types.__getitem__, type_of.tolist())),
             colocation_group=groups(old, expansion),
             resident_bytes=self._resident_bytes(),
             alias_of=self._aliases(),

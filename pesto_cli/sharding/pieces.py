@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, Operand, OpSpec
 from pesto_cli.sharding import added_ops
@@ -16,8 +16,7 @@ LARGE_BYTES = 2**22
 """To copy a tensor of this size takes longer than the two further ops of a view."""
 
 
-@dataclass(frozen=True)
-class Pieces:
+class Pieces(NamedTuple):
     """How a tensor is computed: its layout, the extents of the parts on its axis, and the pieces.
 
     extents: empty if the layout has no axis.

@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pesto_cli.data.plan import MIRRORED
 from pesto_cli.data.specs import SMALL_CONSTANT_ELEMENTS, OpSpec
 from pesto_cli.sharding import added_ops
 from pesto_cli.sharding.alternative import FromOp, FromSlot, PartOp, Program
 from pesto_cli.sharding.constants import program_of
 from pesto_cli.sharding.decisions import Decision
+from pesto_cli.sharding.rules.variables import is_variable
 
 Place = int
 """A position in the refs that an expansion gives to the ops of a program; see `ProgramColumns`."""
@@ -18,7 +20,8 @@ Place = int
 class ProgramColumns:
     """The ops of a program, in an order in which inputs come before the ops that take them.
 
-    suffixes: what follows the name of the split op in the name of each op: `.part_0.share`.
+    suffixes: what follows the name of the split op in the name of each op: `.part_0.share`. The
+        first copy of a mirrored variable has the name of the variable.
     parts: the part of each op; -1 if the op serves all parts.
     specs: the spec of each op.
     is_priced: whether the profile gives the time of each op.
@@ -46,9 +49,10 @@ class ProgramColumns:
 def columns_of(decision: Decision) -> ProgramColumns:
     """Return the program of a decision as columns."""
     program = program_of(decision)
+    is_copied = is_variable(decision.spec) and decision.alternative.name == MIRRORED
     places = _Places(program, len(decision.sizes))
     return ProgramColumns(
-        suffixes=[_suffix(op) for op in program.ops],
+        suffixes=["" if is_copied and op.part == 0 else _suffix(op) for op in program.ops],
         parts=[-1 if op.part is None else op.part for op in program.ops],
         specs=[op.spec for op in program.ops],
         is_priced=[op.part is not None and not op.name for op in program.ops],

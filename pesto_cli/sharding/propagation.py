@@ -9,27 +9,25 @@ mean) take the layout in which their consumers take them.
 The idea is that of GSPMD (Section 3.5), which propagates the layouts that a user gives.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from types import MappingProxyType
 
 from pesto_cli.data.columns import FloatArray
 from pesto_cli.data.graph import OpGraph
 from pesto_cli.data.labels import Phase
-from pesto_cli.data.plan import Choice, Local, Plan
-from pesto_cli.data.specs import Operand, OpSpec
-from pesto_cli.sharding.alternative import Alternative, aligned_shares, scaled_extents, shares_of
+from pesto_cli.data.plan import Local, Plan
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.sharding.alternative import Alternative, aligned_shares, shares_of
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.layouts import WHOLE, Layout, Own, Partial, Replicated, Split, Whole
 from pesto_cli.sharding.rules import preferred_alternatives
-from pesto_cli.sharding.variables import is_handle
+from pesto_cli.sharding.variables import choices_of, is_handle
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrival:
-    """The layout of a tensor.
+    """The layout of a tensor; a propagation has one object for equal ones.
 
     extents: of its parts on the axis that is split; 1 for each part if no axis is split; empty if
         the tensor is whole.
@@ -40,10 +38,6 @@ class Arrival:
 
 
 ARRIVES_WHOLE = Arrival(WHOLE)
-Way = tuple[Alternative, tuple[int, ...]]
-"""An alternative of an op, and the sizes of its parts."""
-Wanted = defaultdict[int, Counter[Arrival]]
-"""For each tensor of an op that is whole, how many inputs of ops take it in each layout."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +106,17 @@ class _Propagation:
         self._producer: list[int] = graph.tensor_producer.tolist()
         self._work_us: list[float] = prices.work_us.tolist()
         self._is_update: list[bool] = (graph.labels.phase == Phase.UPDATE).tolist()
-        self._seeded = {
-            tensor: Arrival(Split(axis), shares_of(_extent(graph, tensor, axis), weights))
-            for tensor, axis in seeds.items()
-        }
-        self._units = sorted({sum(each.extents) for each in self._seeded.values()}, reverse=True)
+        self._one_of: dict[tuple[Layout, tuple[int, ...]], Arrival] = {(WHOLE, ()): ARRIVES_WHOLE}
+        self._taken_by: dict[Decision, list[Arrival]] = {}
+        self._given_by: dict[Decision, list[Arrival]] = {}
+        self._seeds = seeds
+        extent_of = {tensor: _extent(graph, tensor, axis) for tensor, axis in seeds.items()}
+        self._units = sorted({*extent_of.values()}, reverse=True)
         self._arrival = [ARRIVES_WHOLE] * graph.num_tensors
-        self._chosen: dict[int, Way] = {}
-        self._cheapest: dict[tuple[object, ...], tuple[float, Way | None]] = {}
+        for tensor, axis in seeds.items():
+            self._arrival[tensor] = self._one(Split(axis), shares_of(extent_of[tensor], weights))
+        self._chosen: dict[int, Decision] = {}
+        self._cheapest: dict[tuple[object, ...], tuple[float, Decision | None]] = {}
         # The cost of each op for which a way was chosen, until the layout of an input changes.
         self._known_us: dict[int, float] = {}
         # For each tensor that arrives as parts, the first whole op that takes it. This op pays for
@@ -131,7 +128,7 @@ class _Propagation:
         for op in self._graph.topological_order.tolist():
             decision = self._fixed.get(op)
             if decision is not None:
-                self._take(op, decision.spec, (decision.alternative, decision.sizes))
+                self._take(op, decision)
                 continue
             arrivals = self._arrivals(op)
             if any(arrival is not ARRIVES_WHOLE for arrival in arrivals):
@@ -139,22 +136,15 @@ class _Propagation:
 
     def backward(self) -> None:
         """Split ops with whole inputs if their consumers take the outputs split."""
-        wanted = self._wanted()
         for op in reversed(self._graph.topological_order.tolist()):
             spec = self._specs[op]
-            if op in self._chosen or spec is None or not spec.outputs:
-                continue
-            demands = {demand for t in self._outputs(op) for demand in wanted.get(t, ())}
-            demand = next(iter(demands), ARRIVES_WHOLE)
-            if len(demands) == 1 and isinstance(demand.layout, Split):
-                self._supply(op, spec, demand, wanted)
+            if op not in self._chosen and spec is not None:
+                demand = self._demand(op)
+                if demand is not None and isinstance(demand.layout, Split):
+                    self._supply(op, spec, demand, demand.layout)
 
     def result(self) -> Propagated:
         """Return the plan and its cost."""
-        choices = {
-            self._graph.names[op]: Choice(alternative.name, sizes)
-            for op, (alternative, sizes) in self._chosen.items()
-        }
         known_us = self._known_us
         cost_us = sum(
             known_us[op]
@@ -162,44 +152,43 @@ class _Propagation:
             else self._cost_us(op, self._chosen.get(op), self._arrivals(op))
             for op in range(self._graph.num_ops)
         )
-        return Propagated(Plan(choices), cost_us)
+        return Propagated(Plan(choices_of(self._graph, self._chosen)), cost_us)
 
     def _choose(self, op: int, arrivals: Sequence[Arrival]) -> None:
         """Take the cheapest alternative of an op; ops that are alike take the same one."""
-        spec, row, way = self._specs[op], self._row(op), None
+        spec, row, decision = self._specs[op], self._row(op), None
         if spec is not None:
             num_bytes = [None if tensor is None else self._bytes[tensor] for tensor in row]
             is_merged = [tensor in self._merged_for for tensor in row]
             key = spec, *arrivals, *num_bytes, *is_merged, self._work_us[op], self._is_update[op]
             if key not in self._cheapest:
-                self._cheapest[key] = self._cheapest_way(op, spec, arrivals)
-            self._known_us[op], way = self._cheapest[key]
-        if spec is not None and way is not None:
-            self._take(op, spec, way)
+                self._cheapest[key] = self._cheapest_decision(op, spec, arrivals)
+            self._known_us[op], decision = self._cheapest[key]
+        if decision is not None:
+            self._take(op, decision)
             return
         for tensor, arrival in zip(row, arrivals, strict=True):
             if tensor is not None and arrival is not ARRIVES_WHOLE:
                 self._merged_for.setdefault(tensor, op)
 
-    def _cheapest_way(
+    def _cheapest_decision(
         self, op: int, spec: OpSpec, arrivals: Sequence[Arrival]
-    ) -> tuple[float, Way | None]:
-        """Return the cost of the cheapest way in us, and this way; None if the op stays whole."""
-        ways: list[Way | None] = [None]
+    ) -> tuple[float, Decision | None]:
+        """Return the least cost of an op in us, and its decision; None if the op stays whole."""
+        ways: list[Decision | None] = [None]
         for alternative in preferred_alternatives(spec, self._local):
             if not isinstance(next(iter(alternative.outputs), None), Replicated):
                 sizes = self._sizes(spec, alternative, arrivals)
                 if sizes is not None:
-                    ways.append((alternative, sizes))
+                    ways.append(Decision(spec, alternative, sizes))
         costs_us = [self._cost_us(op, way, arrivals) for way in ways]
         return min(zip(costs_us, ways, strict=True), key=lambda each: each[0])
 
-    def _take(self, op: int, spec: OpSpec, way: Way) -> None:
-        alternative, sizes = way
-        self._chosen[op] = way
-        outputs = zip(self._outputs(op), spec.outputs, alternative.outputs, strict=True)
-        for tensor, operand, layout in outputs:
-            self._arrival[tensor] = _stored(operand, layout, alternative, sizes)
+    def _take(self, op: int, decision: Decision) -> None:
+        self._chosen[op] = decision
+        for tensor, given in zip(self._outputs(op), self._given(decision), strict=True):
+            if tensor not in self._seeds:
+                self._arrival[tensor] = given
 
     def _sizes(
         self, spec: OpSpec, alternative: Alternative, arrivals: Sequence[Arrival]
@@ -217,36 +206,26 @@ class _Propagation:
         sizes = found.pop() if len(found) == 1 else None
         return sizes if sizes is not None and min(sizes) > 0 else None
 
-    def _cost_us(
-        self,
-        op: int,
-        way: Way | None,
-        arrivals: Sequence[Arrival],
-    ) -> float:
+    def _cost_us(self, op: int, decision: Decision | None, arrivals: Sequence[Arrival]) -> float:
         """Return the time of an op on the device with most of it, and of its conversions."""
-        work_us = self._work_us[op]
-        if way is None:
+        work_us, row = self._work_us[op], self._row(op)
+        if decision is None:
             return work_us + sum(
                 self._conversion_us(op, tensor, arrival, ARRIVES_WHOLE)
-                for tensor, arrival in zip(self._row(op), arrivals, strict=True)
-                if tensor is None or self._merged_for.get(tensor, op) == op
+                for tensor, arrival in zip(row, arrivals, strict=True)
+                if arrival is not ARRIVES_WHOLE
+                and (tensor is None or self._merged_for.get(tensor, op) == op)
             )
-        alternative, sizes = way
-        if alternative.size is not None:
-            work_us = work_us * max(sizes) / alternative.size
-        spec, cost_us = self._specs[op], work_us
-        if spec is None:
-            return cost_us
-        for slot, (tensor, arrival) in enumerate(zip(self._row(op), arrivals, strict=True)):
-            wanted = _taken(spec, slot, alternative, sizes)
-            cost_us += self._conversion_us(op, tensor, arrival, wanted)
-        return cost_us
+        if decision.alternative.size is not None:
+            work_us = work_us * max(decision.sizes) / decision.alternative.size
+        slots = zip(row, arrivals, self._taken(decision), strict=True)
+        return work_us + sum(self._conversion_us(op, *slot) for slot in slots)
 
     def _conversion_us(
         self, op: int, tensor: int | None, arrival: Arrival, wanted: Arrival
     ) -> float:
         """Return the time to bring an input of an op into a layout; inf if that is impossible."""
-        if arrival is wanted or arrival == wanted:
+        if arrival is wanted:
             return 0.0
         if isinstance(wanted.layout, Partial | Own) or isinstance(arrival.layout, Own):
             return float("inf")
@@ -264,38 +243,30 @@ class _Propagation:
         bytes_us = self._prices.us_per_byte * self._bytes[tensor]
         return float(messages * self._prices.latency_us + times * bytes_us)
 
-    def _wanted(self) -> Wanted:
-        wanted: Wanted = defaultdict(Counter)
-        whole = (op for op in range(self._graph.num_ops) if op not in self._chosen)
-        for op in {*chain.from_iterable(self._graph.successors[op].tolist() for op in whole)}:
-            self._want(op, wanted)
-        return wanted
+    def _demand(self, op: int) -> Arrival | None:
+        """Return how all consumers take all outputs of an op; None if they differ or are whole."""
+        found = None
+        for tensor in self._outputs(op):
+            for taker in self._graph.consumers_of(tensor).tolist():
+                decision = self._chosen.get(taker)
+                if decision is None:
+                    return None
+                for taken, each in zip(self._taken(decision), self._row(taker), strict=True):
+                    if each == tensor:
+                        if found not in (None, taken):
+                            return None
+                        found = taken
+        return found
 
-    def _want(self, op: int, wanted: Wanted, times: int = 1) -> None:
-        """Count the inputs of an op; times: -1 no longer counts them."""
-        way, spec = self._chosen.get(op), self._specs[op]
-        for slot, tensor in enumerate(self._row(op)):
-            if tensor is None or self._producer[tensor] in self._chosen:
-                continue
-            taken = ARRIVES_WHOLE
-            if way is not None and spec is not None:
-                taken = _taken(spec, slot, *way)
-            counts = wanted[tensor]
-            counts[taken] += times
-            if not counts[taken]:
-                del counts[taken]
-
-    def _supply(self, op: int, spec: OpSpec, demand: Arrival, wanted: Wanted) -> None:
-        """Let an op with whole inputs compute its outputs in the layout of a demand."""
+    def _supply(self, op: int, spec: OpSpec, demand: Arrival, layout: Split) -> None:
+        """Let an op with whole inputs compute its outputs in the split layout of a demand."""
         for alternative in preferred_alternatives(spec, self._local):
-            if set(alternative.outputs) != {demand.layout} or alternative.size is None:
+            if set(alternative.outputs) != {layout} or alternative.size is None:
                 continue
-            extent = spec.outputs[0].sizes[demand.layout.axis]  # type: ignore[union-attr]
+            extent = spec.outputs[0].sizes[layout.axis]
             sizes = _units(demand.extents, extent, alternative.size)
             if sizes is not None and self._can_supply(op, spec, alternative):
-                self._want(op, wanted, -1)
-                self._take(op, spec, (alternative, sizes))
-                self._want(op, wanted)
+                self._take(op, Decision(spec, alternative, sizes))
                 for after in (op, *self._graph.successors[op].tolist()):
                     self._known_us.pop(after, None)
                 return
@@ -336,32 +307,39 @@ class _Propagation:
         return False
 
     def _arrivals(self, op: int) -> list[Arrival]:
+        arrival = self._arrival
+        return [ARRIVES_WHOLE if tensor is None else arrival[tensor] for tensor in self._row(op)]
+
+    def _taken(self, decision: Decision) -> list[Arrival]:
+        """Return how the parts of an op take each input."""
+        if decision not in self._taken_by:
+            layouts, extents = decision.alternative.inputs, decision.input_extents
+            self._taken_by[decision] = self._stored(layouts, extents, len(decision.sizes))
+        return self._taken_by[decision]
+
+    def _given(self, decision: Decision) -> list[Arrival]:
+        """Return how the parts of an op give each output."""
+        if decision not in self._given_by:
+            layouts, extents = decision.alternative.outputs, decision.output_extents
+            self._given_by[decision] = self._stored(layouts, extents, len(decision.sizes))
+        return self._given_by[decision]
+
+    def _stored(
+        self, layouts: Sequence[Layout], extents: Sequence[tuple[int, ...]], num_parts: int
+    ) -> list[Arrival]:
         return [
-            ARRIVES_WHOLE if tensor is None else self._seeded.get(tensor, self._arrival[tensor])
-            for tensor in self._row(op)
+            self._one(layout, of_parts or (() if isinstance(layout, Whole) else (1,) * num_parts))
+            for layout, of_parts in zip(layouts, extents, strict=True)
         ]
+
+    def _one(self, layout: Layout, extents: tuple[int, ...]) -> Arrival:
+        return self._one_of.setdefault((layout, extents), Arrival(layout, extents))
 
     def _row(self, op: int) -> Sequence[int | None]:
         return self._rows[op] if self._rows else ()
 
     def _outputs(self, op: int) -> range:
         return self._graph.tensors_of(op)
-
-
-def _taken(spec: OpSpec, slot: int, alternative: Alternative, sizes: tuple[int, ...]) -> Arrival:
-    """Return the layout in which the parts of an op take an input."""
-    return _stored(spec.inputs[slot], alternative.inputs[slot], alternative, sizes)
-
-
-def _stored(
-    operand: Operand, layout: Layout, alternative: Alternative, sizes: tuple[int, ...]
-) -> Arrival:
-    if isinstance(layout, Whole):
-        return ARRIVES_WHOLE
-    if isinstance(layout, Split):
-        extent = operand.sizes[layout.axis]
-        return Arrival(layout, scaled_extents(extent, sizes, alternative.size))
-    return Arrival(layout, (1,) * len(sizes))
 
 
 def _extent(graph: OpGraph, tensor: int, axis: int) -> int:

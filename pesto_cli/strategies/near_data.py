@@ -43,8 +43,9 @@ class NearData:
         self._producer: list[int] = graph.tensor_producer.tolist()
         self._consumers: list[int] = graph.consumers.tolist()
         self._first_taker: list[int] = graph.consumer_offsets.tolist()
-        self._everywhere = [True] * self._problem.num_devices
+        self._everywhere = [*range(self._problem.num_devices)]
         self._devices: dict[bytes, list[int]] = {}
+        self._known_us: dict[tuple[int, int, int], float] = {}
         self._shared_us = [0.0] * self._problem.num_devices
 
     def placed(self) -> IntArray:
@@ -54,10 +55,8 @@ class NearData:
         free = self._order[self._is_free[self._order]].tolist()
         for op in reversed(free):
             if self._device[self._group[op]] < 0:
-                at_home = self._at_home(op)
                 pulls = self._pulls_of_consumers(op)
-                pulls = [pull if is_in else 0 for pull, is_in in zip(pulls, at_home, strict=True)]
-                if any(pulls):
+                if any(pulls[device] for device in self._home(op)):
                     self._place(op, pulls, is_shared=bool(is_added[op]))
         for op in free:
             if self._device[self._group[op]] < 0:
@@ -69,9 +68,8 @@ class NearData:
 
         is_shared: whether devices with an equal pull share such ops, or the first one gets them.
         """
-        allowed = self._allowed(op)
-        at_home = self._at_home(op)
-        able = [device for device in allowed if at_home[device]] or allowed
+        allowed, home = self._allowed(op), self._home(op)
+        able = [device for device in allowed if device in home] or allowed
         best = _largest(able, pulls)
         is_tie = is_shared and len(best) > 1
         self._device[self._group[op]] = self._next_of(best, op) if is_tie else best[0]
@@ -85,12 +83,10 @@ class NearData:
         if len(devices) == 1:
             return devices[0]
         device = min(devices, key=self._shared_us.__getitem__)
-        self._shared_us[device] += sum(
-            transfer_us(self._problem, tensor, device, target)
-            for tensor in self._graph.tensors_of(op)
-            for target in {self._device_of(taker) for taker in self._takers(tensor)}
-            if target >= 0
-        )
+        for tensor in self._graph.tensors_of(op):
+            for target in {self._device_of(taker) for taker in self._takers(tensor)}:
+                if target >= 0:
+                    self._shared_us[device] += self._sent_us(tensor, device, target)
         return device
 
     def _through_us(self, op: int, device: int) -> float:
@@ -99,7 +95,14 @@ class NearData:
         for tensor in self._graph.tensors_of(op):
             targets = {self._device_of(taker) for taker in self._takers(tensor)}
             pairs += [(tensor, device, target) for target in targets]
-        return sum(transfer_us(self._problem, *pair) for pair in pairs if min(pair[1:]) >= 0)
+        return sum(self._sent_us(*pair) for pair in pairs if min(pair[1:]) >= 0)
+
+    def _sent_us(self, tensor: int, source: int, target: int) -> float:
+        """Return `transfer_us`, which is computed once for all tensors of equal size."""
+        key = self._bytes[tensor], source, target
+        if key not in self._known_us:
+            self._known_us[key] = transfer_us(self._problem, tensor, source, target)
+        return self._known_us[key]
 
     def _allowed(self, op: int) -> list[int]:
         """Return the devices that are allowed for an op."""
@@ -109,13 +112,13 @@ class NearData:
             self._devices[key] = np.flatnonzero(is_allowed).tolist()
         return self._devices[key]
 
-    def _at_home(self, op: int) -> Sequence[bool]:
-        """`[num_devices]`: whether a device has parts of the host for which an op was added."""
+    def _home(self, op: int) -> list[int]:
+        """Return the devices with parts of the host for which an op was added; else all devices."""
         host = self._host[op]
         if host < 0:
             return self._everywhere
-        at_home: Sequence[bool] = self._of_host[self._stage[op], host].tolist()
-        return at_home
+        home: list[int] = np.flatnonzero(self._of_host[self._stage[op], host]).tolist()
+        return home
 
     def _pulls_of_consumers(self, op: int) -> list[int]:
         """Return the bytes that placed ops take from an op on each device."""
@@ -149,5 +152,5 @@ class NearData:
 
 def _largest(devices: Sequence[int], pulls: Sequence[int]) -> list[int]:
     """Return the devices with the largest pull."""
-    largest = max(pulls[device] for device in devices)
+    largest = max(map(pulls.__getitem__, devices))
     return [device for device in devices if pulls[device] == largest]

@@ -22,7 +22,6 @@ from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
 from pesto_cli.sharding.decisions import Decision, decisions
-from pesto_cli.sharding.layouts import Own
 from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import variable_decisions
@@ -182,12 +181,10 @@ def _takers_have_their_own(
     graph: OpGraph, op: int, decision: Decision, kept: Mapping[int, Decision]
 ) -> bool:
     """Whether each op that takes values of which each part has its own is split alike."""
-    first = graph.tensors_of(op).start
     return all(
         taker in kept
-        for output, layout in enumerate(decision.alternative.outputs)
-        if isinstance(layout, Own)
-        for taker in graph.consumers_of(first + output).tolist()
+        for output in decision.own_outputs
+        for taker in graph.consumers_of(graph.tensors_of(op)[output]).tolist()
     )
 
 
