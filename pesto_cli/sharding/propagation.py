@@ -103,12 +103,10 @@ class _Propagation:
         self._weights, self._num_parts = weights, len(weights)
         self._rows = [] if graph.inputs is None else list(graph.inputs.rows())
         self._bytes: list[int] = graph.tensor_bytes.tolist()
-        self._producer: list[int] = graph.tensor_producer.tolist()
         self._work_us: list[float] = prices.work_us.tolist()
         self._is_update: list[bool] = (graph.labels.phase == Phase.UPDATE).tolist()
         self._one_of: dict[tuple[Layout, tuple[int, ...]], Arrival] = {(WHOLE, ()): ARRIVES_WHOLE}
-        self._taken_by: dict[Decision, list[Arrival]] = {}
-        self._given_by: dict[Decision, list[Arrival]] = {}
+        self._stored_by: dict[Decision, tuple[list[Arrival], list[Arrival]]] = {}
         self._seeds = seeds
         extent_of = {tensor: _extent(graph, tensor, axis) for tensor, axis in seeds.items()}
         self._units = sorted({*extent_of.values()}, reverse=True)
@@ -186,7 +184,7 @@ class _Propagation:
 
     def _take(self, op: int, decision: Decision) -> None:
         self._chosen[op] = decision
-        for tensor, given in zip(self._outputs(op), self._given(decision), strict=True):
+        for tensor, given in zip(self._outputs(op), self._stored(decision)[1], strict=True):
             if tensor not in self._seeds:
                 self._arrival[tensor] = given
 
@@ -218,7 +216,7 @@ class _Propagation:
             )
         if decision.alternative.size is not None:
             work_us = work_us * max(decision.sizes) / decision.alternative.size
-        slots = zip(row, arrivals, self._taken(decision), strict=True)
+        slots = zip(row, arrivals, self._stored(decision)[0], strict=True)
         return work_us + sum(self._conversion_us(op, *slot) for slot in slots)
 
     def _conversion_us(
@@ -251,7 +249,8 @@ class _Propagation:
                 decision = self._chosen.get(taker)
                 if decision is None:
                     return None
-                for taken, each in zip(self._taken(decision), self._row(taker), strict=True):
+                taken_by_slot = self._stored(decision)[0]
+                for taken, each in zip(taken_by_slot, self._row(taker), strict=True):
                     if each == tensor:
                         if found not in (None, taken):
                             return None
@@ -310,27 +309,22 @@ class _Propagation:
         arrival = self._arrival
         return [ARRIVES_WHOLE if tensor is None else arrival[tensor] for tensor in self._row(op)]
 
-    def _taken(self, decision: Decision) -> list[Arrival]:
-        """Return how the parts of an op take each input."""
-        if decision not in self._taken_by:
-            layouts, extents = decision.alternative.inputs, decision.input_extents
-            self._taken_by[decision] = self._stored(layouts, extents, len(decision.sizes))
-        return self._taken_by[decision]
-
-    def _given(self, decision: Decision) -> list[Arrival]:
-        """Return how the parts of an op give each output."""
-        if decision not in self._given_by:
-            layouts, extents = decision.alternative.outputs, decision.output_extents
-            self._given_by[decision] = self._stored(layouts, extents, len(decision.sizes))
-        return self._given_by[decision]
-
-    def _stored(
-        self, layouts: Sequence[Layout], extents: Sequence[tuple[int, ...]], num_parts: int
-    ) -> list[Arrival]:
-        return [
-            self._one(layout, of_parts or (() if isinstance(layout, Whole) else (1,) * num_parts))
-            for layout, of_parts in zip(layouts, extents, strict=True)
-        ]
+    def _stored(self, decision: Decision) -> tuple[list[Arrival], list[Arrival]]:
+        """Return how the parts of an op take each input, and how they give each output."""
+        if decision not in self._stored_by:
+            way = decision.alternative
+            operands = zip(
+                (*way.inputs, *way.outputs),
+                (*decision.input_extents, *decision.output_extents),
+                strict=True,
+            )
+            whole, single = (), (1,) * len(decision.sizes)
+            found = [
+                self._one(layout, extents or (whole if isinstance(layout, Whole) else single))
+                for layout, extents in operands
+            ]
+            self._stored_by[decision] = found[: len(way.inputs)], found[len(way.inputs) :]
+        return self._stored_by[decision]
 
     def _one(self, layout: Layout, extents: tuple[int, ...]) -> Arrival:
         return self._one_of.setdefault((layout, extents), Arrival(layout, extents))
