@@ -863,6 +863,8 @@ def test_train_writes_weights_and_a_curve_and_solve_uses_them(pesto: Pesto, fold
     assert pesto(*both, "-o", "both.npz").out.count("x.profile.json") == 2
     refused = pesto(*argv, "-o", "v.npz", "--weights", "w.npz", "--seed", "1")
     assert (refused.code, "leave out one of them" in refused.err) == (2, True)
+    other = pesto("train", "spotlight", *argv[2:], "-o", "v.npz", "--weights", "w.npz")
+    assert (other.code, "w.npz: the weights are those of policy 'grl'" in other.err) == (2, True)
     damaged = pesto(*argv, "-o", "v.npz", "--weights", "x.profile.json")
     assert (damaged.code, "x.profile.json is damaged, of another" in damaged.err) == (2, True)
 

@@ -26,7 +26,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
-from pesto_cli.errors import INTERRUPTED, BadInputError
+from pesto_cli.errors import INTERRUPTED, BadInputError, about
 
 
 @click.command(short_help="Train a policy that places graphs.")
@@ -85,20 +85,15 @@ def train(
     """
     from pesto_cli import api
     from pesto_cli.api.training import name_of_trials, policy_named
-    from pesto_cli.report.charts import check_chart_path, write_chart
+    from pesto_cli.report.charts import write_chart
     from pesto_cli.report.layouts import print_layouts
     from pesto_cli.report.reward_curve import curve_chart, curve_table
     from pesto_cli.runtime.feeds import source_file
 
-    policy_named(policy)
+    learner = policy_named(policy)
     _check_real(machine, graph, steps, best, feeds)
-    inputs = (*profiles, graph, None if feeds is None else source_file(feeds))
-    check_output(output, *inputs, endings=(".npz",))
-    if best is not None:
-        check_output(best, output, *inputs, weights)
-    if plot is not None:
-        check_chart_path(plot)
-        check_output(plot, output, *inputs, weights, best)
+    source = None if feeds is None else source_file(feeds)
+    _check_outputs(output, best, plot, (*profiles, graph, source), weights)
     _check_seed(weights)
     start = None if weights is None else api.read_weights(weights)
     priced = [api.read_profile(path) for path in profiles]
@@ -106,6 +101,9 @@ def train(
         name_of_trials(each, is_measured=machine is not None): str(path)
         for path, each in zip(profiles, priced, strict=True)
     }
+    if start is not None:
+        with about(weights):
+            start.state_for(start.configured(learner), priced[0].problem.num_devices)
     with activity(f"starting {policy}", quiet):
         api.warm_up()
     fastest = _Fastest(best, _least_us(best, start, names))
@@ -164,6 +162,24 @@ def _check_real(machine: str | None, graph: Path | None, *others: Any) -> None:
             "--machine runs real steps; --graph GRAPH was expected: the exported graph that was "
             "profiled."
         )
+
+
+def _check_outputs(
+    output: Path,
+    best: Path | None,
+    plot: Path | None,
+    inputs: Iterable[Path | None],
+    weights: Path | None,
+) -> None:
+    """Check that the files can be written, and that none of them replaces another one."""
+    from pesto_cli.report.charts import check_chart_path
+
+    check_output(output, *inputs, endings=(".npz",))
+    if best is not None:
+        check_output(best, output, *inputs, weights)
+    if plot is not None:
+        check_chart_path(plot)
+        check_output(plot, output, *inputs, weights, best)
 
 
 def _least_us(best: Path | None, start: Any, names: Iterable[str]) -> float:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
@@ -32,6 +34,12 @@ class Context:
     deviation: FloatArray | None = None
     on_progress: Callable[[Progress], None] = lambda progress: None
     on_reward: Callable[[RewardPoint], None] = lambda point: None
+
+    def deviation_of(self, problem: Problem) -> FloatArray:
+        """Return the deviation of each op's time, `[num_ops, num_devices]`; 0 if it is unknown."""
+        if self.deviation is None:
+            return np.zeros((problem.num_ops, problem.num_devices))
+        return self.deviation
 
 
 class Strategy(Protocol):

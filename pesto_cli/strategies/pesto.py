@@ -12,12 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from pesto_cli import ilp
 from pesto_cli.bounds import lower_bound_us
 from pesto_cli.coarsen import Coarsening, coarsen
-from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Placement, Schedule, objective, shortfall_bytes
@@ -133,7 +130,9 @@ class Pesto:
         Raises:
             BadInputError: the search is robust, and no op time and no delay varies.
         """
-        deviation = deviation_of(problem, context) if self.robust else None
+        deviation = context.deviation_of(problem) if self.robust else None
+        if deviation is not None:
+            check_varies(problem, deviation)
         simulator, share = Simulator(problem), shares(context.limits)
         ilp_share = COARSE_ILP_SHARE if problem.num_ops > self.num_nodes else ILP_SHARE
         starts, found = self._starts(simulator, context, share), found or {}
@@ -243,19 +242,6 @@ class Pesto:
                 in_time = replace(context, limits=share(STARTS_SHARE))
                 starts[name] = BASELINES[name](problem, in_time).schedule
         return starts
-
-
-def deviation_of(problem: Problem, context: Context) -> FloatArray:
-    """Return the deviations of op times, or zeros if they are unknown.
-
-    Raises:
-        BadInputError: no op time and no delay varies, so all samples would be equal.
-    """
-    deviation = context.deviation
-    if deviation is None:
-        deviation = np.zeros((problem.num_ops, problem.num_devices))
-    check_varies(problem, deviation)
-    return deviation
 
 
 def _pools(

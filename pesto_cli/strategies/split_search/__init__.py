@@ -18,6 +18,7 @@ from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators
@@ -29,7 +30,7 @@ from pesto_cli.strategies.split_search.equal_ends import with_equal_ends
 from pesto_cli.strategies.split_search.race import RACE, Entry, best_of, run_race
 from pesto_cli.strategies.split_search.ways import AsBefore, parts_us, share_of
 from pesto_cli.strategies.split_search.ways_in_time import WaysInTime
-from pesto_cli.strategies.split_search.whole import Placer, WholeOps, deviation_of_split
+from pesto_cli.strategies.split_search.whole import Placer, WholeOps
 from pesto_cli.strategies.time_shares import Share, shares
 
 # The share of the time limit in which whole ops are placed, and the share in which schedules with
@@ -252,7 +253,7 @@ def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> 
             return left.refined_with_restarts(context, share(1 - spent, 1.0)).best
         end = 1 - ROBUST_SHARE
         plain = left.refined_with_restarts(context, share(end - spent, end)).best
-        deviation = deviation_of_split(plain.problem, plain.origin, context)
+        deviation = deviation_of_parts(context.deviation_of(plain.asked), plain.origin)
         last = share(ROBUST_SHARE, 1.0)
         simulator = Simulator(plain.problem)
         schedule, sampled = refined_robustly(simulator, plain.schedule, deviation, last)

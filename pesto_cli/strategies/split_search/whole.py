@@ -6,9 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-
-from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
@@ -53,7 +50,7 @@ class WholeOps:
         self._placed = replace(problem, parts=None)
         if self._split is not None:
             self._placed = self._split.problem
-            deviation = deviation_of_split(self._placed, self._split.origin, context)
+            deviation = deviation_of_parts(context.deviation_of(problem), self._split.origin)
             self._context = replace(context, warm_start=None, deviation=deviation)
         self._starts = {FEWER_HOSTS: start.whole} if start and start.whole else {}
 
@@ -83,13 +80,3 @@ class WholeOps:
         others = replace(limits, workers=limits.workers - 1)
         with ThreadPoolExecutor(1) as thread:
             yield thread.submit(self.search, others).result
-
-
-def deviation_of_split(problem: Problem, origin: IntArray, context: Context) -> FloatArray:
-    """Return the deviation of each op's time, `[num_ops, num_devices]`.
-
-    problem: with the ops of a split graph. origin: see `Solution`.
-    """
-    if context.deviation is None:
-        return np.zeros((problem.num_ops, problem.num_devices))
-    return deviation_of_parts(context.deviation, origin)
