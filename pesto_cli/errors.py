@@ -102,9 +102,13 @@ def about(what: object) -> Iterator[None]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean NAME?" with the closest known name, or "" if none is close."""
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    """Return " Did you mean NAME?" with the closest known name, or "" if none is close.
+
+    Upper and lower case are alike.
+    """
+    names = {each.casefold(): each for each in known}
+    near = get_close_matches(name.casefold(), names, n=1)
+    return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> BadInputError:

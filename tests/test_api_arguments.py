@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,24 @@ REFUSED: list[tuple[Callable[[Profile, Result, PlacementFile], Any], str]] = [
     (lambda p, r, pl: pesto.save("a.html", p), "a.html: a Profile is written as JSON; a name that"),
     (lambda p, r, pl: pesto.save("a.meta", pl), "a.meta: a PlacementFile is written as JSON"),
     (lambda p, r, pl: pesto.save("a.json", "<html>"), "a.json: a page is written as HTML; a name"),
+    (
+        lambda p, r, pl: pesto.save("a.json", SimpleNamespace(graph_def=None)),
+        "a.json: a graph is written as a MetaGraphDef; a name that ends in .meta was expected",
+    ),
+    (lambda p, r, pl: pesto.load(None), "name is None; a path or a string was expected"),
+    (lambda p, r, pl: pesto.export(print), "source is a builtin_function_or_method; a path or a"),
+    (
+        lambda p, r, pl: pesto.profile(SimpleNamespace(graph_def=None), parts=2),
+        "parts is 2; a list was expected: such as [2, 4, 8]",
+    ),
+    (
+        lambda p, r, pl: pesto.profile(SimpleNamespace(graph_def=None), parts=["2"]),
+        "the numbers of parts are ['2']; ascending numbers from 2 to 1024",
+    ),
+    (
+        lambda p, r, pl: pesto.from_networkx([1]),
+        "graph is a list; a networkx.DiGraph or MultiDiGraph was expected",
+    ),
 ]
 
 

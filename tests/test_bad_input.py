@@ -119,6 +119,11 @@ def test_an_output_with_the_ending_of_another_kind_of_file_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_graph_is_not_exported_without_its_fetches(pesto: Pesto, tmp_path: Path) -> None:
+    done = pesto("export", "zoo:RNNLM-tiny", "-o", tmp_path / "out.pb")
+    assert (done.code, "a name that ends in .meta or .pbtxt was expected" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("make", [truncated, text, json_profile, empty])
 @pytest.mark.parametrize("verb", ["profile", "export"])
 def test_a_file_that_holds_no_graph(
@@ -221,7 +226,7 @@ def test_a_device_of_a_type_without_known_kernels_is_refused(
         ("devices = []\nlinks = []\n", ["the machine has no device"]),
         (
             "[[devices]]\nname = 'a'\nkind = 'GPU'\n",
-            ["devices.0.memory_bytes", "correct this entry"],
+            ["devices.0 (a) has no memory_bytes; a whole number of bytes was", "add it"],
         ),
         ("devices = ]", ["is not TOML", "line 1", "correct it there"]),
         (
@@ -266,7 +271,10 @@ def test_json_without_format_or_entry_says_what_to_give(pesto: Pesto, tmp_path: 
     other = tmp_path / "other.json"
     for value, words in (
         ({"a": 1}, "has no format, 'pesto-profile' was expected: give a profile"),
-        ({"format": "pesto-profile", "version": 1}, "machine: Field required; a profile (pesto"),
+        (
+            {"format": "pesto-profile", "version": 1},
+            "the file has no machine; a table with the keys",
+        ),
     ):
         other.write_text(json.dumps(value))
         refused = pesto("solve", other, "-o", tmp_path / "p.json")

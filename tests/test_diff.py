@@ -35,6 +35,13 @@ def test_moves_additions_and_order_are_separate_differences() -> None:
     assert set(changes.reordered.values()) == {0}
 
 
+def test_placements_with_hardly_an_op_in_both_are_of_two_models() -> None:
+    one = placed("", "abcdefghij", "klmnopqrst")
+    assert placement_diff(one, placed("", "0123456789", "ABCDEFGHIt")).are_of_two_models
+    assert not placement_diff(one, placed("", "0123456789", "ABCDEFGHst")).are_of_two_models
+    assert not placement_diff(one, placed("", "ab", "")).are_of_two_models
+
+
 def test_renamed_devices_do_not_count_as_moves() -> None:
     changes = placement_diff(placed("r", "abcd", "uvwx"), placed("r", "uvw", "abcdx"))
     assert changes.renamed == {"GPU:0": "GPU:1", "GPU:1": "GPU:0"}
@@ -92,6 +99,10 @@ def test_figures_are_computed_from_the_profile(pesto: Pesto, tmp_path: Path) -> 
     assert found["slower_by"] == pytest.approx(13 / 21 - 1)
     assert found["after"]["sent_bytes"] == [{"src": "GPU:0", "dst": "GPU:1", "bytes": 1000}]
     assert found["after"]["peak_bytes"] == {"CPU:0": 0, "GPU:0": 1000, "GPU:1": 1000}
+    text = pesto("diff", *paths, "--profile", profile).out
+    assert "\n\nPredicted\n" in text
+    assert "\n\nMoved\n" in text
+    assert "\n\n\n" not in text
 
 
 def test_figures_that_a_file_lacks_are_unknown(pesto: Pesto, tmp_path: Path) -> None:

@@ -462,6 +462,16 @@ def test_the_error_for_several_signatures_lists_them(saved):
         ("models.py:cnn", {}, r"'images' \[\?,8,8,3\], .*--feed images=32,8,8,3 --feed targets="),
         ("models.py:cnn", {"feeds": {"image": (1,)}}, "no such input. Did you mean images"),
         ("models.py:cnn", {"feeds": {"images": (4, 8, 8, 1)}}, "Replace only open dimensions"),
+        (
+            "models.py:cnn",
+            {"feeds": {"targets": (3,), "images": (4, 8, 8, 3)}},
+            "--feed targets=3: the batch is 3, where 4 was expected, as in --feed images=4,8,8,3",
+        ),
+        (
+            "models.py:cnn",
+            {"feeds": {"images": (4, 8, 8, 3), "targets": (4, 1)}},
+            r"--feed targets=4,1: the shape in the model is \[\?\]. Replace only",
+        ),
         ("models.py:not_compiled", {}, "is not compiled"),
         ("damaged.py:build", {}, "damaged.py: cannot be imported in line 2: SyntaxError"),
         ("failing.py:build", {}, "in line 3: ModuleNotFoundError: No module named 'no_such_mod"),

@@ -33,6 +33,8 @@ from pesto_cli.files import (
     write_profile,
 )
 
+ONE_DEVICE = '[[devices]]\nname = "GPU:0"\nkind = "GPU"\nmemory_bytes = 1\n'
+
 
 def solved(problem: Problem) -> Result:
     schedule = list_schedule(problem, np.array([1, 1, 2, 1]), np.zeros(4))
@@ -83,10 +85,16 @@ def edited(path: Path, edit: str) -> Path:
         ("value['version'] = True", "is version True of pesto-profile; this pesto reads versions"),
         ("value['version'] = 3", "is version 3 of pesto-profile; this pesto reads versions 1 to 2"),
         ("value['format'] = 'pesto-placement'", "format 'pesto-placement', 'pesto-profile'"),
-        ("del value['ops']['time_us']", "ops.time_us: Field required"),
+        (
+            "del value['ops']['time_us']",
+            "ops has no time_us; a table was expected: make the profile .* again",
+        ),
         ("value['ops']['time_us']['GPU'].pop()", "time_us.GPU has 3 entries, 4"),
         ("value['ops']['time_us']['GPU'][0] = -1", "op 'a' has time_us -1"),
-        ("value['ops']['time_us']['GPU'][0] = 'fast'", r"ops.time_us.GPU.0: .*found fast"),
+        (
+            "value['ops']['time_us']['GPU'][0] = 'fast'",
+            "ops.time_us.GPU.0 is 'fast'; a number was expected",
+        ),
         ("value['tensors']['consumers'][0] = [9, 1]", "tensors.consumers names op 9"),
         ("value['tensors']['bytes'].pop()", "one entry for each tensor"),
         ("value['machine']['links'].pop()", "no link GPU:1 -> GPU:0"),
@@ -294,9 +302,50 @@ def test_an_unknown_machine_or_bad_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as refused:
         read_machine(str(path))
     assert str(refused.value) == (
-        f"{path}: devices.0.sped is an unknown key; one of name, kind, memory_bytes, speed, "
-        "op_overhead_us, host was expected. Did you mean 'speed'?"
+        f"{path}: devices.0 (GPU:0): sped is an unknown key; one of name, kind, memory_bytes, "
+        "speed, op_overhead_us, host was expected. Did you mean 'speed'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind", "kidn", "devices.0 (GPU:0): kidn is an unknown key, and kind is missing; one of"),
+        ("kind", "kidn", "Did you mean 'kind'?"),
+        ("memory_bytes", "memory_gb", "Did you mean 'memory_bytes'?"),
+        ("memory_bytes = 1", "", "(GPU:0) has no memory_bytes; a whole number of bytes was"),
+        ("= 1", "= '16GB'", "(GPU:0): memory_bytes is '16GB'; a whole number of bytes was"),
+        ("= 1", "= -1", "device 'GPU:0' has memory_bytes -1"),
+        ("name", "Name", "devices.0 (entry 1): Name is an unknown key, and name is missing"),
+        ("[[devices]]", "[[device]]", ": device is an unknown key, and devices is missing"),
+        ("[[devices]]", "[devices]", "a list of tables with the keys name, kind, memory_bytes"),
+        (
+            "= 1",
+            "= 1\n[[links]]\nsrc = 'a'\ndst = 'b'",
+            "links.0 (a -> b) has no latency_us; a",
+        ),
+        ("= 1", "= 1\n[kinds.GPU]\ntype = 'TPU'", "type is 'TPU'; 'CPU' or 'GPU' was expected"),
+        (ONE_DEVICE, "", "[[devices]] with name, kind and memory_bytes, and, from each"),
+        (ONE_DEVICE, "signal_us = 3", "the file has no devices; a list of tables with"),
+    ],
+)
+def test_a_mistake_in_a_machine_file_is_explained(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text(ONE_DEVICE.replace(old, new))
+    with pytest.raises(BadInputError, match=re.escape(message)) as refused:
+        read_machine(str(path))
+    assert str(refused.value).startswith(str(path))
+
+
+def test_one_device_needs_no_links_and_two_do(tmp_path: Path) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text(ONE_DEVICE)
+    assert read_machine(str(path)).links == ()
+    path.write_text(ONE_DEVICE + ONE_DEVICE.replace("GPU:0", "GPU:1"))
+    with pytest.raises(BadInputError, match=r"no link GPU:0 -> GPU:1; .*: add one"):
+        read_machine(str(path))
 
 
 def test_a_misspelt_preset_is_recognised() -> None:
@@ -328,11 +377,17 @@ def test_constraints_are_read_from_toml(tmp_path: Path) -> None:
     assert constraints.pin[0].ops == "a*"
     assert constraints.together == ["b"]
     for text, message in (
-        ('[[pin]]\nop = "a"\ndevice = "GPU:0"', "pin.0.ops: Field required; correct"),
-        ('whole = ["a*"]', "whole.0: a table was expected, with the keys ops (found a*); correct"),
+        (
+            '[[pin]]\nop = "a"\ndevice = "GPU:0"',
+            "pin.0 (entry 1): op is an unknown key, and ops is missing; one of ops, device was "
+            "expected. Did you mean 'ops'?",
+        ),
+        ('[[pin]]\nops = "a"', "pin.0 (entry 1) has no device; a text was expected: add it."),
+        ('whole = ["a*"]', "whole.0 is 'a*'; a table with the key ops was expected: correct it."),
         (
             '[pin]\nops = "a"',
-            "pin: a list of tables was expected, in TOML each under [[pin]] (found",
+            "pin is {'ops': 'a'}; a list of tables with the keys ops, device, in TOML each under "
+            "[[pin]], was expected: correct it.",
         ),
     ):
         path.write_text(text)

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable
@@ -929,3 +930,24 @@ def test_ctrl_c_keeps_the_weights_and_exits_130(folder: Path) -> None:
     assert process.returncode == 130
     assert "Interrupted: the weights so far are in w.npz." in rest
     assert read_weights("w.npz").state.num_placements >= 5
+
+
+def test_without_an_iteration_no_weights_are_written(
+    pesto: Pesto, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = ("train", "grl", "x.profile.json", "-o", "w.npz")
+    late = pesto(*argv, "--time-limit", "1e-9")
+    assert (late.code, "the time limit ended before the first iteration" in late.err) == (4, True)
+    monkeypatch.setattr(cli_training, "stoppable", lambda: nullcontext(stopped()))
+    done = pesto(*argv)
+    assert (done.code, done.out) == (130, "")
+    assert done.err.splitlines()[-1] == (
+        "Interrupted before the first iteration: nothing was learned, so w.npz is not written."
+    )
+    assert not Path("w.npz").exists()
+
+
+def stopped() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event

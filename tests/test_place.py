@@ -1,14 +1,18 @@
 """`pesto place`: the four steps in one command, and what a second call does not do again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Outcome, Pesto, Write
 
 from pesto_cli import api
-from pesto_cli.files import read_placement
+from pesto_cli.cli.place import gain_text
+from pesto_cli.data.problem import Problem
+from pesto_cli.files import Profile, read_placement
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.report.times import time_text
 
 QUICK = ("--time-limit", 0.1, "--deterministic")
 # Two towers of dense layers; `build` gives the training step.
@@ -95,6 +99,29 @@ def test_a_result_is_shown_with_baselines_and_next_steps(
     assert "import_meta_graph" not in pesto("place", f"{model}:build", *graph_alone).err
     quiet = place("--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_the_predicted_step_time_includes_the_overhead_of_a_step(diamond: Problem) -> None:
+    machine = replace(diamond.machine, step_overhead_us=1000.0)
+    single = api.solve(Profile(replace(diamond, machine=machine)), "single")
+    step_us, bound_us = single.makespan_us + 1000, single.lower_bound_us + 1000
+    assert gain_text([single, single]) == (
+        f"Predicted step time: {time_text(step_us)}, of which 1.000 ms is overhead, 1.00 times as "
+        f"fast as single. No placement on this machine takes less than {time_text(bound_us)}."
+    )
+
+
+def test_a_second_call_keeps_the_bound_that_the_search_proved(place: Pesto, tmp_path: Path) -> None:
+    assert reused(place("--json")) == []
+    path = tmp_path / "placed.pesto" / "placement.json"
+    record = json.loads(path.read_text())
+    record["predicted"]["lower_bound_us"] = record["predicted"]["makespan_us"]
+    path.write_text(json.dumps(record))
+    second = json.loads(place("--json").out)
+    assert second["reused"] == ["profile", "solve"]
+    assert [result["status"] for result in second["results"]] == [
+        *("feasible", "feasible", "optimal")
+    ]
 
 
 def test_a_second_call_reuses_what_is_fresh(place: Pesto, tmp_path: Path) -> None:

@@ -225,7 +225,10 @@ def price(section: dict[str, Any]) -> None:
         (numbers, "the numbers of parts are [4, 2]; ascending numbers"),
         (kinds, "times.ratio has the kinds CPU; those of ops.time_us, CPU, GPU, were expected"),
         (ratios, "parts.times.ratio has 1 entries, 2 were expected"),
-        (negative, "parts.times.0.ratio.GPU.0: Input should be greater than or equal to 0"),
+        (
+            negative,
+            "parts.times.0 (entry 1): ratio.GPU.0 is -1; a number greater than or equal to 0",
+        ),
         (price, "us has the kinds none; those of ops.time_us"),
         (dtype, "parts.operands.dtype has the data type 'float31'; a name of a TensorFlow type"),
         (outputs, "outputs, and its spec in parts.specs, "),

@@ -368,8 +368,10 @@ def test_the_computed_numbers_of_iterations_are_those_of_a_real_run(build, funct
 
 
 def test_a_machine_without_the_description_of_a_kind_is_refused(step_graph):
-    undescribed = replace(SERVER, kinds={"CPU": SERVER.kinds["CPU"]})
-    with pytest.raises(BadInputError, match=r"'GPU:0' is of kind 'GPU'.*\[kinds.GPU\]"):
+    kinds = {"CPU": SERVER.kinds["CPU"], "Gpu": V100}
+    undescribed = replace(SERVER, kinds=kinds)
+    message = r"'GPU:0' is of kind 'GPU'.*\[kinds.GPU\].* Did you mean 'Gpu'\?"
+    with pytest.raises(BadInputError, match=message):
         profile(step_graph, undescribed)
 
 

@@ -91,6 +91,16 @@ def test_the_figures_are_the_simulators(page: Read) -> None:
     assert set(rows) == {"both", "one", "single", "expert"}
 
 
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0%"), (0.0004, "under 0.1%"), (0.0043, "0.4%"), (0.0099, "1.0%"), (0.62, "62%")],
+)
+def test_a_small_share_of_the_memory_is_not_shown_as_none(share: float, text: str) -> None:
+    graph = OpGraph.build(["only"], resident_bytes=[int(share * 10**6)])
+    profile = Profile(on_gpus(graph, [5], two_gpus(memory_bytes=10**6)))
+    assert f"<dt>fullest memory</dt><dd>{text}</dd>" in page_of(profile, one=[1]).page
+
+
 def test_names_and_types_are_escaped(page: Read) -> None:
     assert tuple(page.packed()["graphs"][0]["names"]) == (*map(printable, AWKWARD), "end")
     assert "b" not in page.tags

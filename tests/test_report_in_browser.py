@@ -170,12 +170,16 @@ def test_it_can_be_read_on_any_screen(
     assert found.page.evaluate("document.documentElement.scrollWidth") == size["width"]
     for selector in ("h1", ".remark", ".figures dd", "#ops button"):
         assert contrast(found.page, selector) >= 4.5, selector
-    entries = found.page.locator(".placement:visible .role-legend-label text").all()
-    assert entries
-    for entry in entries:
-        box = entry.bounding_box()
+    texts = found.page.locator(
+        ".placement:visible :is(.role-legend-label, .role-title-text, .role-title-subtitle) text"
+    )
+    assert {"critical path of the schedule", "memory held, as a share of the usable memory"} < set(
+        texts.all_text_contents()
+    )
+    for text in texts.all():
+        box = text.bounding_box()
         assert box is not None
-        assert box["x"] + box["width"] <= size["width"], entry.text_content()
+        assert box["x"] + box["width"] <= size["width"], text.text_content()
     ground = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
     found.page.close()

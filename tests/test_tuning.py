@@ -606,7 +606,7 @@ def damaged(value: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"candidate": "other"}, "a round has candidate 'other'; one of single, .* was expected"),
         ({"op_us": [1.0]}, "have 1 op times and turns of .*; 19 op times and equal turns were"),
         ({"steps_us": [[1.0], [1.0, 2.0]]}, "turns of 1, 2 steps; 19 op times and equal turns"),
-        ({"predicted_us": 0.0}, "predicted_us: Input should be greater than 0"),
+        ({"predicted_us": 0.0}, "predicted_us is 0.0; a number greater than 0 was expected"),
     ],
 )
 def test_a_damaged_log_is_refused(

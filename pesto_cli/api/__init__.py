@@ -25,7 +25,7 @@ from pesto_cli.api.costs import (
     whole_variables,
 )
 from pesto_cli.api.explaining import explain, explain_briefly, explain_step
-from pesto_cli.api.files import load, read_graph, save
+from pesto_cli.api.files import export, load, read_graph, save
 from pesto_cli.api.live_tuning import tune_script
 from pesto_cli.api.networkx_graphs import from_networkx, to_networkx
 from pesto_cli.api.placing import (
@@ -38,7 +38,12 @@ from pesto_cli.api.placing import (
     simulate,
     solve,
 )
-from pesto_cli.api.reuse import earlier_placement, fresh_profile, is_fresh_placement
+from pesto_cli.api.reuse import (
+    earlier_placement,
+    earlier_result,
+    fresh_profile,
+    is_fresh_placement,
+)
 from pesto_cli.api.runner import runner
 from pesto_cli.api.running import run_steps
 from pesto_cli.api.splitting import coverage, plan, rewritten, split
@@ -61,7 +66,6 @@ from pesto_cli.files import (
     write_profile,
 )
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
-from pesto_cli.graphdef.export import export
 from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.learned.weights import read_weights, write_weights
 from pesto_cli.report.notebook import register
@@ -90,6 +94,7 @@ __all__ = [
     "critical_path_us",
     "diff",
     "earlier_placement",
+    "earlier_result",
     "expand",
     "explain",
     "explain_briefly",

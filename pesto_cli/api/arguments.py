@@ -1,7 +1,7 @@
 """Validation of the API's arguments: a value of a wrong type is refused, with the remedy."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Integral
 from pathlib import Path
@@ -59,6 +59,7 @@ KINDS: Mapping[Any, Kind] = {
     Round: Kind("a round", "coarsen(profile, on_round=rounds.append) collects them"),
     Mapping: Kind("a mapping from names", "such as {'mine': placement}"),
     Iterable: Kind("a list", "such as ['single', 'pesto']"),
+    Sequence: Kind("a list", "such as [2, 4, 8]"),
     Path: Kind("a path"),
     Integral: Kind("a whole number"),
     str: Kind("a string"),
@@ -111,7 +112,7 @@ def expect(what: str, value: object, annotation: Any) -> None:
     kinds = [KINDS[each] for each in types if each in KINDS]
     if len(kinds) + (type(None) in types) < len(types):
         return
-    is_split = isinstance(value, str) and Iterable in types and str not in types
+    is_split = isinstance(value, str) and str not in types and {Iterable, Sequence} & {*types}
     if isinstance(value, tuple(types)) and not is_split:
         return
     expected = " or ".join(kind.words for kind in kinds)

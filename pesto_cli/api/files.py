@@ -24,10 +24,10 @@ from pesto_cli.files import (
     write_profile,
     write_tuning_log,
 )
-from pesto_cli.files.storage import read_toml
+from pesto_cli.files.storage import GRAPH_SUFFIXES, read_toml
 from pesto_cli.graphdef.containers import read_meta_graph, write_meta_graph
 from pesto_cli.graphdef.event_files.events import event_files
-from pesto_cli.graphdef.export import export
+from pesto_cli.graphdef.export import export as export_graph
 from pesto_cli.learned.weights import Trained, read_weights, write_weights
 from pesto_cli.report.charts import write_chart
 
@@ -42,6 +42,7 @@ _READERS = {
 }
 
 
+@checked
 def load(name: Path | str) -> Any:
     """Read a file, or return the machine preset of this name.
 
@@ -72,6 +73,9 @@ def load(name: Path | str) -> Any:
     if path.is_file() and (data := read_bytes(path)).startswith(b"{"):
         return _READERS.get(_format(data), read_profile)(path)
     return read_meta_graph(path)
+
+
+export = checked(export_graph)
 
 
 def _format(data: bytes) -> str:
@@ -132,6 +136,11 @@ def _check_ending(path: Path, value: Any) -> None:
             f"{path}: a {type(value).__name__} is written as JSON; a name that ends in .json or "
             ".json.gz was expected: rename it. report(profile, {'mine': placement}) makes a page, "
             "timeline(profile, placement) a chart."
+        )
+    if hasattr(value, "graph_def") and path.suffix in {".json", *NO_JSON} - {*GRAPH_SUFFIXES}:
+        raise BadInputError(
+            f"{path}: a graph is written as a MetaGraphDef; a name that ends in .meta was "
+            "expected: rename it."
         )
     if isinstance(value, str) and path.suffix != ".html":
         raise BadInputError(

@@ -64,6 +64,11 @@ def from_networkx(graph: Any, machine: Machine | str | None = None) -> Profile:
     Example:
         >>> from_networkx(to_networkx(profile))
     """
+    if not hasattr(graph, "is_directed"):
+        raise BadInputError(
+            f"from_networkx: graph is a {type(graph).__name__}; a networkx.DiGraph or MultiDiGraph "
+            "was expected."
+        )
     known = read_machine(machine) if isinstance(machine, str) else machine
     problem = problem_from_networkx(graph, known)
     return Profile(problem, {"source": "networkx"}, _members(graph))

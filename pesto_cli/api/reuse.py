@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from pesto_cli.api.checking import check
+from pesto_cli.api.placing import solution_of, strategy_of
 from pesto_cli.data.machine import Machine
+from pesto_cli.data.result import Result
+from pesto_cli.data.solution import PlanSet
 from pesto_cli.diff import Freshness
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile, Profile, read_placement, read_profile
 from pesto_cli.files.machine import machine_json
 from pesto_cli.graphdef.hashing import graph_hash
+from pesto_cli.strategies.run import judged
 
 # These parameters say how long a search ran and where it started, not which results it may return.
 EFFORT = ("time_limit", "warm_start", "workers")
@@ -81,3 +85,14 @@ def is_fresh_placement(
     if {**recorded, **dict.fromkeys(EFFORT)} != {**wanted, **dict.fromkeys(EFFORT)}:
         return False
     return check(meta, placed, profile).freshness is Freshness.FRESH
+
+
+def earlier_result(placed: PlacementFile, profile: Profile) -> Result:
+    """Return the result of a fresh placement, with the lower bound that its search has proved."""
+    has_parts = profile.problem.parts is not None
+    solution = replace(
+        solution_of(profile, placed),
+        lower_bound_us=float(placed.predicted.get("lower_bound_us", 0.0)),
+        bound_holds_for=PlanSet.ALL_PLANS if has_parts else PlanSet.ASKED_GRAPH,
+    )
+    return judged(strategy_of(placed), solution, runtime_s=0.0)

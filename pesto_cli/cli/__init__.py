@@ -1,5 +1,6 @@
 """The command line: each command reads its inputs, calls the API, writes its outputs and prints."""
 
+import errno
 import io
 import os
 import sys
@@ -70,7 +71,10 @@ def main() -> None:
         echo(f"Error: the memory is full ({error}); use a machine with more memory.", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
     except OSError as error:
-        echo(f"Error: {error}", err=True)
+        text = str(error)
+        if error.errno == errno.ENOSPC and error.filename is None:  # errors of files name them
+            text = f"the standard output cannot be written: {error.strerror}; free space there."
+        echo(f"Error: {text}", err=True)
         sys.exit(EnvironmentFailedError.exit_code)
     except Exception:
         import traceback

@@ -63,12 +63,12 @@ def export(
     Keras's fit or by sessions of TensorFlow 1, and ARGS are its arguments.
     """
     from pesto_cli import api
-    from pesto_cli.files.storage import GRAPH_SUFFIXES
     from pesto_cli.graphdef.fetches import parse_feed
     from pesto_cli.graphdef.programs.capture import write_feeds
     from pesto_cli.graphdef.training import untrained
 
-    check_output(output, file_of(source), endings=GRAPH_SUFFIXES)
+    # A GraphDef (.pb) has no fetches, and without them no other command accepts the graph.
+    check_output(output, file_of(source), endings=(".meta", ".pbtxt"))
     _check_capture(source, arguments, capture, bool(feeds or signature), feeds_output)
     feeds_path = feeds_output or output.with_suffix(".feeds.npz")
     changes = {"optimize": optimize, "as_built": as_built}
@@ -209,6 +209,12 @@ def apply(
             "ops or change their order.",
             err=True,
         )
+        if output.suffix == ".pb":
+            echo(
+                f"{output} is a GraphDef: it has the ops, but neither fetches nor initialisation. "
+                "A .meta has them, too.",
+                err=True,
+            )
         note = note_on_copies(placed.plan)
         if note is not None:
             echo(f"{placement}: {note}", err=True)

@@ -15,9 +15,12 @@ from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.printable import printable
 
 ENDINGS = frozenset(
-    {".html", ".json", ".meta", ".npz", ".pb", ".pbtxt", ".pesto", ".png", ".py", ".svg", ".toml"}
+    {
+        *(".html", ".json", ".meta", ".npz", ".pb", ".pbtxt", ".pdf"),
+        *(".pesto", ".png", ".py", ".svg", ".toml", ".txt"),
+    }
 )
-"""Endings of what commands read and write."""
+"""Endings of what commands read and write, and of what a user may expect them to write."""
 
 
 def check_output(output: Path, *others: Path | None, endings: Sequence[str] = ()) -> None:

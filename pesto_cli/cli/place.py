@@ -121,7 +121,7 @@ def place(
             table = comparison(str(output), priced.problem, results)
             print_layouts([table, *split_tables(result), *robust_tables(result)])
             print_notes(result)
-            echo(_gain_text(results))
+            echo(gain_text(results))
             echo("", "Next:", *_next_steps(run, output, machine, target, report), err=True)
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: {output} has the best placement so far.", err=True)
@@ -163,20 +163,23 @@ def _next_steps(
         yield "                           session with config=pesto_cli.apply.session_config()"
 
 
-def _gain_text(results: Sequence[Any]) -> str:
+def gain_text(results: Sequence[Any]) -> str:
     """Return the predicted step time, compared with the better baseline and with the bound."""
     from pesto_cli.data.result import SolveStatus
     from pesto_cli.report.times import time_text
 
     *baselines, result = results
+    overhead_us = result.problem.machine.step_overhead_us
+    step_us = result.makespan_us + overhead_us
+    overhead = f", of which {time_text(overhead_us)} is overhead" if overhead_us else ""
     fitting = [each for each in baselines if each.status is not SolveStatus.OUT_OF_MEMORY]
     best = min(fitting, key=lambda each: each.makespan_us, default=None)
     if best is None:
         ratio = "the baselines do not fit into memory"
     else:
-        times = best.makespan_us / result.makespan_us if result.makespan_us else 1.0
+        times = (best.makespan_us + overhead_us) / step_us if step_us else 1.0
         ratio = f"{times:.2f} times as fast as {best.strategy}"
     return (
-        f"Predicted step time: {time_text(result.makespan_us)}, {ratio}. "
-        f"No placement on this machine takes less than {time_text(result.lower_bound_us)}."
+        f"Predicted step time: {time_text(step_us)}{overhead}, {ratio}. No placement on this "
+        f"machine takes less than {time_text(result.lower_bound_us + overhead_us)}."
     )

@@ -129,7 +129,7 @@ def solved(
     earlier = api.earlier_placement(path)
     if earlier is not None and api.is_fresh_placement(earlier, meta, priced, parameters):
         run.tell("solve", "placement", reused=True)
-        return api.simulate(priced, earlier)
+        return api.earlier_result(earlier, priced)
     start = None if earlier is None else api.carry_over(priced, earlier)
     with stoppable() as stop:
         context = context_from(settings, stop, run.quiet)

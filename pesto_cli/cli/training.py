@@ -26,7 +26,7 @@ from pesto_cli.cli.options import (
 )
 from pesto_cli.cli.output import check_output, echo, echo_json
 from pesto_cli.cli.searches import stoppable
-from pesto_cli.errors import INTERRUPTED, BadInputError, about
+from pesto_cli.errors import INTERRUPTED, BadInputError, NoSolutionError, about
 
 
 @click.command(short_help="Train a policy that places graphs.")
@@ -113,7 +113,14 @@ def train(
     ):
         limits = api.Limits(time_limit, seed, os.cpu_count() or 1, stop=stop)
         training = partial(api.train, policy, priced, start, limits, placements, real)
-        curve = _written(training, output, _silent if quiet else _log(names)).state.curve
+        done = _written(training, output, _silent if quiet else _log(names))
+    if done is None:
+        nothing = f"before the first iteration: nothing was learned, so {output} is not written"
+        if not stop.is_set():
+            raise NoSolutionError(f"the time limit ended {nothing}; set a longer one.")
+        echo(f"Interrupted {nothing}.", err=True)
+        sys.exit(INTERRUPTED)
+    curve = done.state.curve
     if plot is not None:
         write_chart(plot, curve_chart(curve, names))
     if as_json:
@@ -128,6 +135,8 @@ def train(
 
 def _written(training: Callable[..., Any], output: Path, watch: Callable[[Any], None]) -> Any:
     """Train and write the weights, also those from before a failure; return the trained policy.
+
+    If there was no iteration, nothing is written, and the result is None.
 
     training: takes the function that is called after each iteration.
     """
@@ -146,6 +155,8 @@ def _written(training: Callable[..., Any], output: Path, watch: Callable[[Any], 
             api.write_weights(output, each)
             echo(f"{output} has the weights from before the failure.", err=True)
         raise
+    if not newest:
+        return None
     api.write_weights(output, trained)
     return trained
 

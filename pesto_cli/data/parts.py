@@ -26,7 +26,9 @@ SHARING = ("Reshape", "Identity", "Split")
 def check_numbers(numbers: Sequence[int]) -> None:
     """Raise BadInputError unless numbers of parts are ascending, and from 2 to MAX_PARTS."""
     found = list(numbers)
-    if not found or found != sorted(set(found)) or not 2 <= found[0] <= found[-1] <= MAX_PARTS:
+    are_whole = all(isinstance(each, int | np.integer) for each in found)
+    is_ascending = bool(found) and are_whole and found == sorted(set(found))
+    if not is_ascending or not 2 <= found[0] <= found[-1] <= MAX_PARTS:
         raise BadInputError(
             f"the numbers of parts are {found}; ascending numbers from 2 to {MAX_PARTS}, such as "
             "2, 4 and 8, were expected."

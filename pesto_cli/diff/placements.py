@@ -11,6 +11,9 @@ from pesto_cli.data.symmetry import interchangeable
 from pesto_cli.diff.plans import OtherSplit, split_otherwise
 from pesto_cli.files import PlacementFile
 
+LEAST_SHARE_IN_BOTH = 0.1
+"""Placements with a smaller share of common ops are of two models."""
+
 
 @dataclass(frozen=True)
 class Move:
@@ -42,6 +45,16 @@ class PlacementDiff:
     only_in_second: tuple[str, ...]
     reordered: Mapping[str, int]
     split: tuple[OtherSplit, ...] = ()
+
+    @property
+    def num_of_smaller(self) -> int:
+        """Number of ops of the graph with fewer ops."""
+        return self.num_common + min(len(self.only_in_first), len(self.only_in_second))
+
+    @property
+    def are_of_two_models(self) -> bool:
+        """Whether hardly any op of the smaller graph is in both placements."""
+        return self.num_common < LEAST_SHARE_IN_BOTH * self.num_of_smaller
 
 
 def placement_diff(

@@ -76,7 +76,7 @@ class MachineSchema(Schema):
     signal_us: float = 7.0
     step_overhead_us: float = 0.0
     devices: list[_DeviceSchema]
-    links: list[_LinkSchema]
+    links: list[_LinkSchema] = []
     kinds: dict[str, _KindSchema] = {}
     contention: dict[str, dict[str, float]] = {}
 
@@ -143,6 +143,13 @@ def read_machine(name: str, *others: str) -> Machine:
             f"machine {name!r} is no preset and no file; one of {', '.join([*PRESETS, *others])}, "
             f"or the path of a TOML file, was expected.{did_you_mean(name, [*PRESETS, *others])}"
         )
-    parsed = validate(path, read_toml(path), MachineSchema)
+    content = read_toml(path)
+    if not content:
+        raise BadInputError(
+            f"{path} has no entry; a machine was expected: [[devices]] with name, kind and "
+            "memory_bytes, and, from each device to each other, [[links]] with src, dst, "
+            "latency_us and us_per_byte."
+        )
+    parsed = validate(path, content, MachineSchema)
     with about(path):
         return parsed.value()

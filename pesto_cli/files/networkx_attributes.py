@@ -24,9 +24,9 @@ def number(where: str, attribute: str, value: object) -> float:
 def size(where: str, attribute: str, value: object) -> int:
     """Return a value that has to be a number of bytes or ops."""
     found = number(where, attribute, value)
-    if not 0 <= found <= MAX_TENSOR_BYTES:
+    if not 0 <= found <= MAX_TENSOR_BYTES or found != int(found):
         raise BadInputError(
-            f"{where} has {attribute} {value!r}; a number from 0 to {MAX_TENSOR_BYTES:,} was "
+            f"{where} has {attribute} {value!r}; a whole number from 0 to {MAX_TENSOR_BYTES:,} was "
             "expected."
         )
     return int(found)

@@ -5,16 +5,16 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
-from pesto_cli.errors import BadInputError, did_you_mean
+from pesto_cli.errors import BadInputError
 from pesto_cli.files.reading import of_a_graph, read_bytes
+from pesto_cli.files.schema_errors import problem_of
 from pesto_cli.files.writing import atomic_write
 
 GRAPH_SUFFIXES = (".meta", ".pb", ".pbtxt")
@@ -107,7 +107,7 @@ def parse_json(
             f"{path} is version {version} of {form}; this pesto reads {versions}: "
             "make the file again with this pesto."
         )
-    return validate(path, value, schema, f"a {what} was expected: make it again")
+    return validate(path, value, schema, f"make the {what} again")
 
 
 def _is_graph(path: Path, data: bytes) -> bool:
@@ -169,10 +169,10 @@ def _too_deep() -> ValueError:
     return ValueError(f"it is nested more than {MAX_DEPTH} deep")
 
 
-def validate(
-    path: Path | str, value: Any, schema: type[_Model], remedy: str = "correct this entry"
-) -> _Model:
+def validate(path: Path | str, value: Any, schema: type[_Model], remedy: str = "") -> _Model:
     """Return a parsed file as its schema.
+
+    remedy: for the error message; "" if the user can correct an entry of the file.
 
     Raises:
         BadInputError: an entry breaks the schema; the message names the first one.
@@ -180,38 +180,7 @@ def validate(
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        problem = _problem(schema, error.errors(include_url=False)[0], remedy)
-        raise BadInputError(f"{path}: {problem}") from None
-
-
-def _problem(schema: type[BaseModel], first: ErrorDetails, remedy: str) -> str:
-    """Return what is wrong with an entry of a file, and the remedy."""
-    names, found = [*map(str, first["loc"])], first["input"]
-    where = ".".join(names)
-    if first["type"] == "extra_forbidden":
-        *table, key = names
-        known = _keys(schema, table)
-        return (
-            f"{where} is an unknown key; one of {', '.join(known)} was expected."
-            f"{did_you_mean(key, known)}"
-        )
-    message = first["msg"]
-    if first["type"] == "model_type":  # pydantic's message names a class
-        message = f"a table was expected, with the keys {', '.join(_keys(schema, names))}"
-    elif first["type"] == "list_type" and isinstance(found, dict):
-        message = f"a list of tables was expected, in TOML each under [[{where}]]"
-    shown = "" if first["type"] == "missing" else f" (found {str(found)[:60]})"
-    return f"{where}: {message}{shown}; {remedy}."
-
-
-def _keys(schema: type[BaseModel], table: Sequence[str]) -> Sequence[str]:
-    """Return the keys that a table may have; `table` is its path: the keys and indices to it."""
-    for part in table:
-        field = schema.model_fields.get(part)
-        for inner in () if field is None else (field.annotation, *get_args(field.annotation)):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                schema = inner
-    return tuple(schema.model_fields)
+        raise BadInputError(f"{path}: {problem_of(schema, value, error, remedy)}") from None
 
 
 # A dotted key of many parts; the time of `tomllib` is quadratic in their number.

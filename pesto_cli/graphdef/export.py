@@ -1,6 +1,7 @@
 """`pesto export`: write a training step from any of TensorFlow's formats as one inlined graph."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -25,7 +26,7 @@ from pesto_cli.graphdef.xla import warn_of_compiled_calls
 
 
 def export(
-    source: str,
+    source: Path | str,
     *,
     fetches: Sequence[str] = (),
     feeds: Mapping[str, Shape] | None = None,
@@ -55,7 +56,7 @@ def export(
     static shape or cannot be fed, for a step of several replicas, and for a graph that TensorFlow
     cannot import.
     """
-    shapes = dict(feeds or {})
+    source, shapes = str(source), dict(feeds or {})
     if is_of_zoo(source) and not (fetches or shapes or signature):
         step = zoo_step(source)
         return grappler.optimize(step, source) if optimize else step

@@ -1,6 +1,6 @@
 """Trace the training step of a compiled Keras model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -86,9 +86,17 @@ def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[
     targets = []
     for name, output, loss in zip(outputs, model.outputs, _losses(model), strict=True):
         sparse = "sparse" in _loss_name(loss)
-        shape = [batch, *output.shape[1:-1]] if sparse else [batch, *output.shape[1:]]
+        sizes = output.shape[1:-1] if sparse else output.shape[1:]
         dtype = "int32" if sparse else output.dtype
-        targets.append(_spec(name, shape, dtype, feeds, what))
+        given = {name: (batch, *sizes), **feeds}
+        target = _spec(name, (inputs[0].shape[0], *sizes), dtype, given, what)
+        if batch not in (None, target.shape[0]):
+            raise BadInputError(
+                f"{what}: --feed {_option(name, target.shape)}: the batch is {target.shape[0]}, "
+                f"where {batch} was expected, as in --feed "
+                f"{_option(names[0], input_specs[0].shape)}. Give both the same batch."
+            )
+        targets.append(target)
     require_static({spec.name: spec.shape.as_list() for spec in (*input_specs, *targets)}, what)
     return (
         _structured(model.inputs, input_specs, getattr(model, "input", None)),
@@ -107,10 +115,14 @@ def _spec(
     if not fits:
         found = str(["?" if size is None else size for size in shape]).replace("'", "")
         raise BadInputError(
-            f"{what}: --feed {name}={','.join(map(str, given))}: the shape in the model is {found}."
+            f"{what}: --feed {_option(name, given)}: the shape in the model is {found}."
             " Replace only open dimensions ('?')."
         )
     return tf.TensorSpec(given, dtype, name=name)
+
+
+def _option(name: str, sizes: Iterable[int | None]) -> str:
+    return f"{name}={','.join(map(str, sizes))}"
 
 
 def _output_names(model: Any) -> list[str]:

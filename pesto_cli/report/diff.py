@@ -111,8 +111,9 @@ def difference_sections(difference: PlacementComparison, names: tuple[str, str])
 
 def _difference_remarks(difference: PlacementComparison) -> Iterator[str]:
     changes, share = difference.changes, difference.slower_by
-    if not changes.num_common:
-        yield "the placements are of two models, or all ops were renamed: no op is in both"
+    if changes.are_of_two_models:
+        both = f"{changes.num_common:,} of {changes.num_of_smaller:,} ops are in both"
+        yield f"the placements are of two models, or nearly all ops were renamed: {both}"
     if share is not None:
         since = "" if difference.is_as_stored else SINCE_STORED
         yield f"the step is {slower_text(share)}{since}"

@@ -27,17 +27,22 @@ class Section:
 def print_sections(title: str, sections: Sequence[Section]) -> None:
     """Print a title and its sections to stdout."""
     print(printable(title))
+    is_spaced = False  # an empty line was printed last, as at the end of a table
     for section in sections:
         for remark in section.remarks:
             print(printable(remark))
+            is_spaced = False
         if section.rows:
-            print()
+            if not is_spaced:
+                print()
             table = layouts(section.title, section.columns, section.rows, num_text=section.num_text)
             print_layouts([table])
+            is_spaced = True
         for what, names in section.ops.items():
             if names:
                 listed = ", ".join(_first(names, NAMED_IN_TEXT))
                 print(printable(f"{what}: {listed}"), flush=True)
+                is_spaced = False
 
 
 def sections_markdown(title: str, sections: Sequence[Section]) -> str:

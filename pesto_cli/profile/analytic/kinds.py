@@ -1,7 +1,7 @@
 """Device kinds as the analytic source describes them, and the least times of ops on them."""
 
 from pesto_cli.data.machine import DeviceKind, Machine
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, did_you_mean
 from pesto_cli.profile.analytic.virtual_cluster import VirtualDevice
 
 # Op types that launch no kernel: their output is the input's buffer, a handle, a shape or a
@@ -39,6 +39,7 @@ def described_kinds(machine: Machine, otherwise: str = MEASURED) -> dict[str, De
                 f"device {device.name!r} is of kind {device.kind!r}, which the machine does not "
                 "describe; its type, frequency_mhz, num_cores and bandwidth_gb_s were expected: "
                 f"add [kinds.{device.kind}] to the machine's file, {otherwise}."
+                f"{did_you_mean(device.kind, machine.kinds)}"
             )
         kind = machine.kinds[device.kind]
         if kind.type == "GPU" and not kind.architecture:

@@ -49,7 +49,7 @@ function familiesOf({ names, types, whole, family, made }, words) {
 
 /** Returns Vega's settings for a page width; row labels have the same width, `labels`, in all charts. */
 function config(width, labels) {
-  const size = width < 600 ? 10 : 12;
+  const isNarrow = width < 600, size = isNarrow ? 10 : 12;
   const text = { labelColor: "var(--ink)", labelFontSize: size, titleColor: FAINT, titleFontSize: size, titleFontWeight: 400 };
   return {
     font: "system-ui, sans-serif",
@@ -58,9 +58,10 @@ function config(width, labels) {
     view: { stroke: LINE },
     axis: { ...text, gridColor: LINE, domainColor: LINE, tickColor: LINE, labelLimit: labels },
     axisY: { minExtent: labels, maxExtent: labels },
-    axisX: { tickCount: width < 600 ? 5 : 10, labelFlush: true },
-    title: { color: "var(--ink)", fontSize: size + 1, fontWeight: 600, anchor: "start", frame: "group", subtitleColor: FAINT, subtitleFontSize: size },
-    legend: { ...text, columns: Math.max(2, Math.floor(width / 200)), offset: 8 },
+    axisX: { tickCount: isNarrow ? 5 : 10, labelFlush: true },
+    // On a narrow page, titles also stand above the row labels.
+    title: { color: "var(--ink)", fontSize: isNarrow ? size : size + 1, fontWeight: 600, anchor: "start", frame: isNarrow ? "bounds" : "group", subtitleColor: FAINT, subtitleFontSize: size },
+    legend: { ...text, columns: Math.max(1, Math.floor((width - labels) / 200)), offset: 8 },
   };
 }
 

@@ -38,7 +38,7 @@ def headline(
         if reference is None or other is not reference.result
     ]
     fullest = (result.schedule.peak_bytes / problem.capacity_bytes.clip(1)).max()
-    named.append(("fullest memory", f"{fullest:.0%}", _fits(problem, result)))
+    named.append(("fullest memory", _share_text(fullest), _fits(problem, result)))
     return figures(named)
 
 
@@ -83,6 +83,13 @@ def _proved(result: Result) -> str:
 def _overhead(problem: Problem) -> str:
     overhead_us = problem.machine.step_overhead_us
     return f"a real step takes {time_text(overhead_us)} more" if overhead_us else "by the simulator"
+
+
+def _share_text(share: float) -> str:
+    """Return a share of the memory as text, such as 62%, 0.4% or under 0.1%."""
+    if 0 < share < 0.0005:
+        return "under 0.1%"
+    return f"{share:.1%}" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def _fits(problem: Problem, result: Result) -> str:
