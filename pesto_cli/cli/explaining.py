@@ -35,7 +35,8 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
     if as_json:
         echo_json(record)
     else:
-        echo_text(text)
+        if text:
+            echo_text(text)
         print_layouts(tables)
 
 
@@ -63,4 +64,5 @@ def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
             return asdict(facts), split_text(facts), split_tables(facts)
         return asdict(facts), op_text(facts), op_tables(facts)
     briefs = api.explain_briefly(priced, placed, names)
-    return list(map(asdict, briefs)), f"{len(names):,} ops match {op!r}", [brief_table(briefs)]
+    title = f"{len(names):,} ops match {op!r}"
+    return list(map(asdict, briefs)), "", [brief_table(briefs, title)]

@@ -187,7 +187,7 @@ def op_tables(facts: OpFacts) -> list[Layouts]:
     return [table for table in tables if table is not None]
 
 
-def brief_table(briefs: Sequence[BriefFacts], title: str = "") -> Layouts:
+def brief_table(briefs: Sequence[BriefFacts], title: str) -> Layouts:
     """Return a table with one line for each op."""
     scale = _scale(briefs[-1].end_us)
     rows = [
