@@ -102,7 +102,7 @@ def test_a_pattern_or_a_prefix_lists_ops_by_start_time(
 ) -> None:
     assert [row["op"] for row in explained(pesto, *files, "[bcd]")] == ["b", "c", "d"]
     whole = pesto("explain", *files, "*")
-    assert whole.out.startswith("4 ops match '*'")
+    assert whole.out.startswith("4 ops match '*'\n\n  op ")
     assert explained(pesto, *files, "?")[3]["cause"].startswith("the transfer of an output of 'c'")
 
 
