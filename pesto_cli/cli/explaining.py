@@ -41,7 +41,10 @@ def explain(profile: Path, placement: Path, op: str | None, as_json: bool, quiet
 
 
 def _answer(priced: Any, placed: Any, op: str | None) -> tuple[Any, str, Any]:
-    """Return the explanation as a JSON value, as a text and as tables."""
+    """Return the explanation as a JSON value, as a text and as tables.
+
+    If several ops match, the text is empty: the table has a title.
+    """
     from pesto_cli import api
     from pesto_cli.api.explaining import explained_ops
     from pesto_cli.report.explanation.split import SplitFacts

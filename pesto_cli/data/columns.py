@@ -45,7 +45,7 @@ def differ_from_last(*columns: IntArray) -> BoolArray:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that a column has more than once; None if all names differ."""
+    """Return the first name that occurs more than once; None if no name does."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 

@@ -12,7 +12,7 @@ from pesto_cli.diff.plans import OtherSplit, split_otherwise
 from pesto_cli.files import PlacementFile
 
 LEAST_SHARE_IN_BOTH = 0.1
-"""Placements with a smaller share of common ops are of two models."""
+"""If a smaller share of the ops is in both placements, they are placements of two models."""
 
 
 @dataclass(frozen=True)

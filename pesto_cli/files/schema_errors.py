@@ -1,4 +1,4 @@
-"""Says in plain words which entry of a file breaks its schema, and what was expected there."""
+"""Error messages for files that break their schema: the entry, what was found and expected."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
@@ -8,7 +8,7 @@ from pydantic_core import ErrorDetails
 
 from pesto_cli.errors import did_you_mean
 
-# pydantic's type of an error -> what was expected; its own words are for programmers.
+# Type of a pydantic error -> what was expected. pydantic's own messages are for programmers.
 EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "a table",
@@ -103,7 +103,10 @@ def _schemas(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _where(value: Any, path: EntryPath) -> str:
-    """Return a path with the name of the innermost table of a list: `devices.3 (GPU:2): kind`."""
+    """Return a path as text, such as `devices.3 (GPU:2): kind`.
+
+    The text in brackets is the name of the entry of a list; if lists are nested, the innermost one.
+    """
     length, name = 0, ""
     for depth, part in enumerate(path, 1):
         if isinstance(value, list) and isinstance(part, int):

@@ -56,7 +56,7 @@ class Decision:
 
     @cached_property
     def own_outputs(self) -> tuple[int, ...]:
-        """The outputs of which each part has values of its own."""
+        """The numbers of the outputs with layout `Own`."""
         layouts = enumerate(self.alternative.outputs)
         return tuple(output for output, layout in layouts if isinstance(layout, Own))
 

@@ -68,7 +68,7 @@ class Expansion:
     def number(self) -> IntArray:
         """`[num_new_ops + 1]`: the place of each new op in `kept`; -1 if it is not kept.
 
-        The last entry is -1, so that index -1 (no op) gives -1.
+        The last entry is -1. So index -1, which stands for no op, gives -1.
         """
         found = np.full(len(self.ops) + 1, -1, dtype=np.int64)
         found[self.kept] = np.arange(len(self.kept))

@@ -115,10 +115,10 @@ class _Propagation:
             self._arrival[tensor] = self._one(Split(axis), shares_of(extent_of[tensor], weights))
         self._chosen: dict[int, Decision] = {}
         self._cheapest: dict[tuple[object, ...], tuple[float, Decision | None]] = {}
-        # The cost of each op for which a way was chosen, until the layout of an input changes.
+        # The cost of each op in us. It is removed if the layout of an input changes.
         self._known_us: dict[int, float] = {}
-        # For each tensor that arrives as parts, the first whole op that takes it. This op pays for
-        # merging the parts; later whole ops take the merged tensor.
+        # For each tensor that arrives as parts: the first whole op that takes it. The cost of this
+        # op contains the cost of merging the parts. Later whole ops take the merged tensor.
         self._merged_for: dict[int, int] = {}
 
     def forward(self) -> None:
@@ -242,7 +242,10 @@ class _Propagation:
         return float(messages * self._prices.latency_us + times * bytes_us)
 
     def _demand(self, op: int) -> Arrival | None:
-        """Return how all consumers take all outputs of an op; None if they differ or are whole."""
+        """Return the layout in which all consumers of an op take all its outputs.
+
+        None if the consumers take different layouts, or if one of them is whole.
+        """
         found = None
         for tensor in self._outputs(op):
             for taker in self._graph.consumers_of(tensor).tolist():
