@@ -1,18 +1,21 @@
 """HeteroG: its network, its groups, the plans of its actions, and what it learns from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import on_gpus, two_gpus
+from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_problem
-from split_model import dense
+from split_model import dense, dense_with
+from split_training import check_equal, trained
 from training_graphs import exported
 
 from benchmarks import zero_shot
 from pesto_cli import api
+from pesto_cli.apply.splitting import split_graph
 from pesto_cli.data.graph import OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import Choice, Plan
@@ -20,13 +23,14 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.violations import violations
-from pesto_cli.files import Profile
+from pesto_cli.files import PlacementFile, Profile
 from pesto_cli.learned import graph_attention
 from pesto_cli.learned.graph_attention import GraphAttention
 from pesto_cli.learned.groups import around_longest
 from pesto_cli.learned.heterog import PAPER, PROGRAM, HeteroG
 from pesto_cli.learned.network import allowed_logits
 from pesto_cli.learned.plans import Plans
+from pesto_cli.learned.prior import best_action, one_action, preferring
 from pesto_cli.learned.training import State, Trainer
 from pesto_cli.learned.trials import Trials
 from pesto_cli.learned.weights import read_weights, write_weights
@@ -290,18 +294,7 @@ def test_a_search_begins_near_the_best_plan_with_one_action(
     priced: Profile, tmp_path: Path
 ) -> None:
     problem, policy = priced.problem, replace(SMALL, prior=0.9)
-    environment = policy.environment(problem)
-    state = State.initial(policy, problem.num_devices, 0)
-    preferring, trainer = environment.preferring(2, 0.9), Trainer(policy, state.network)
-    uniform = environment.uniform()
-    assert preferring.uniform().tolist() == uniform.tolist()
-    q = np.exp(
-        policy.network.log_probabilities(state.weights, preferring.inputs, uniform[:1].T).numpy()
-    )
-    assert q[:, 0, 2] == pytest.approx(0.9, abs=1e-4)
-    others = environment.allowed & (np.arange(environment.num_actions) != 2)
-    assert q[:, 0][others] == pytest.approx(0.1 / (others.sum(axis=1).max()), abs=1e-4)
-    assert (trainer.most_probable(state, preferring) == 2).all()
+    environment, uniform = preferred_by_hand(policy, problem, 2)
     stages = dict[str, float]()
     context = Context(
         Limits(time_limit_s=1e-3, deterministic=True),
@@ -319,20 +312,68 @@ def test_a_search_begins_near_the_best_plan_with_one_action(
     assert "one action" not in stages
 
 
+def preferred_by_hand(policy: HeteroG, problem: Problem, action: int) -> tuple[Plans, np.ndarray]:
+    """Check the probabilities of a policy with a prior; return its environment and uniform rows."""
+    environment = policy.environment(problem)
+    assert isinstance(environment, Plans)
+    state = State.initial(policy, problem.num_devices, 0)
+    state = replace(state, weights=preferring(state.weights, action, policy.prior))
+    uniform, trainer = environment.uniform(), Trainer(policy, state.network)
+    q = np.exp(
+        policy.network.log_probabilities(state.weights, environment.inputs, uniform[:1].T).numpy()
+    )[:, 0]
+    odds = policy.prior / (1 - policy.prior) * (environment.num_actions - 1)
+    num_others = environment.allowed.sum(axis=1) - 1
+    assert q[:, action] == pytest.approx(odds / (odds + num_others), abs=1e-4)
+    assert (q[:, action] >= policy.prior - 1e-4).all()
+    assert (trainer.most_probable(state, environment) == action).all()
+    return environment, uniform
+
+
+def sigmoid(tf: Any) -> Sequence[Any]:
+    """Another model."""
+    return dense_with(tf, tf.nn.sigmoid, num_classes=400)
+
+
+def test_a_training_begins_near_the_action_that_is_best_on_all_graphs(priced: Profile) -> None:
+    profiles = [priced, api.profile(exported(sigmoid), "v100x2-nvlink", parts=(2, 4))]
+    costs_us = [
+        {action: us for action, us, _ in one_action(SMALL, environment, lambda: False)}
+        for environment in (SMALL.environment(each.problem) for each in profiles)
+    ]
+    products = {action: costs_us[0][action] * costs_us[1][action] for action in costs_us[0]}
+    best = min(products, key=products.__getitem__)
+    assert best_action(costs_us) == best
+    learned = api.train(SMALL, profiles, num_placements=10)
+    assert learned.state.num_placements == 10  # sampled ones alone
+    assert learned.state.weights["preference"].argmax() == best
+    longer = api.train(SMALL, profiles, learned, num_placements=10)
+    assert [*longer.state.curve] == [*api.train(SMALL, profiles, num_placements=20).state.curve]
+    without = api.train(replace(SMALL, prior=0.0), profiles, num_placements=10)
+    assert abs(without.state.weights["preference"]).max() < 1
+
+
+def test_a_graph_without_an_action_of_all_leaves_the_policy_as_it_is() -> None:
+    assert best_action([{0: 1.0}, {1: 1.0}]) is None
+    assert best_action([{}]) is None
+    assert best_action([{0: 3.0, 1: 2.0}, {0: 3.0, 1: 4.0}]) == 1
+
+
 def test_it_learns_to_put_what_exchanges_much_on_one_device(tmp_path: Path) -> None:
     problem, path = pairs(), str(tmp_path / "w.npz")
-    trained = api.train(SMALL, [Profile(problem, {"graph_hash": "0" * 64})], num_placements=600)
-    means_us = [point.mean_us for point in trained.state.curve]
+    policy = replace(SMALL, prior=0.0)
+    learned = api.train(policy, [Profile(problem, {"graph_hash": "0" * 64})], num_placements=600)
+    means_us = [point.mean_us for point in learned.state.curve]
     assert np.mean(means_us[:10]) > 1.5 * np.mean(means_us[-10:])
-    write_weights(path, trained)
+    write_weights(path, learned)
     at_once = Context(Limits(time_limit_s=0.0))
-    result = run(problem, SMALL, at_once, weights=path)
+    result = run(problem, policy, at_once, weights=path)
     assert result.makespan_us < np.mean(means_us[:10])
     with pytest.raises(BadInputError, match="those of policy 'heterog'; weights of 'grl' were"):
         run(problem, "grl", at_once, weights=path)
     with pytest.raises(BadInputError, match="for 3 devices, and the machine has 4"):
         run(random_problem(1, 8, num_devices=4), "heterog", at_once, weights=path)
-    write_weights(path, replace(trained, policy="grl"))
+    write_weights(path, replace(learned, policy="grl"))
     with pytest.raises(BadInputError, match="a setting 'groups', which grl does not know"):
         run(problem, "grl", at_once, weights=path)
 
@@ -344,8 +385,69 @@ def pairs() -> Problem:
     return on_gpus(OpGraph.build(names, tensors), [10.0] * 12, two_gpus())
 
 
-def test_a_solution_is_written_and_applied(priced: Profile, tmp_path: Path) -> None:
+def seeded(tf: Any) -> Sequence[Any]:
+    """The model with the same initial values in each session."""
+    tf.compat.v1.set_random_seed(3)
+    return dense_with(tf, tf.nn.relu, num_classes=5)
+
+
+def test_plans_of_random_actions_train_as_the_whole_graph() -> None:
+    meta, rng = exported(seeded), np.random.default_rng(4)
+    problem = api.profile(meta, "v100x2-nvlink", parts=(2, 4)).problem
+    environment, whole = SMALL.environment(problem), trained(meta)
+    is_split = []
+    for _ in range(4):
+        drawn = environment.inputs[-1] + rng.gumbel(size=environment.inputs[-1].shape)
+        solution = environment.solution(drawn.argmax(axis=1))
+        if solution.plan is not None:
+            check_equal(whole, trained(split_graph(meta, solution.plan)), 1e-5)
+        is_split.append(solution.plan is not None)
+    assert any(is_split)
+
+
+def test_it_learns_from_real_steps() -> None:
+    meta, policy = exported(seeded), replace(SMALL, num_placements=2, prior=0.0)
+    ran = list[tuple[PlacementFile, float]]()
+    with api.connected("local-workers:2") as cluster:
+        profile = api.profile_by_run(meta, cluster, steps=3, parts=(2,))
+        real = api.RealSteps(
+            meta, cluster, steps=2, on_measured=lambda placed, us: ran.append((placed, us))
+        )
+        learned = api.train(policy, [profile], num_placements=4, real=real)
+        placed, _ = min(ran, key=lambda each: each[1])
+        whole, best = api.run_steps(meta, cluster, [None, placed], steps=4)
+    measured_us = np.reshape([us for _, us in ran], (2, 2)).mean(axis=1)
+    assert [point.mean_us for point in learned.state.curve] == pytest.approx(measured_us)
+    assert any(placed.plan for placed, _ in ran)
+    assert best.times.losses == pytest.approx(whole.times.losses, rel=1e-5)
+
+
+def test_a_solution_is_written_and_simulated(priced: Profile, tmp_path: Path) -> None:
     policy = replace(SMALL, num_kept=20)
     result = api.solve(priced, policy, time_limit_s=1e-3, deterministic=True)
     api.save(tmp_path / "p.json", api.placement(priced, result))
     assert api.simulate(priced, api.load(tmp_path / "p.json")).makespan_us == result.makespan_us
+
+
+def test_published_sizes_are_trained_and_used_again(
+    pesto: Pesto, priced: Profile, tmp_path: Path
+) -> None:
+    profile, weights, out = (tmp_path / name for name in ("x.profile.json", "w.npz", "p.json"))
+    api.save(profile, priced)
+    argv = ("train", "heterog", profile, "--placements", 5, "-o", weights)
+    done = pesto(*argv, "--settings", "paper", "--quiet")
+    assert done.code == 0, done.err
+    learned = read_weights(weights)
+    assert learned.state.network == PAPER.network
+    assert learned.configured(HeteroG()) == PAPER
+    placed = ("solve", profile, "--strategy", "heterog", "--weights", weights)
+    done = pesto(*placed, "--time-limit", 0.01, "-o", out, "--quiet")
+    assert done.code == 0, done.err
+    for policy, settings, words in (
+        ("grl", "paper", "grl has the defaults alone"),
+        ("spotlight", "program", "spotlight has only paper"),
+        ("heterog", "program", "those of GraphAttention(units=32, layers=12"),
+    ):
+        more = ("--settings", settings, "--weights", weights)
+        refused = pesto("train", policy, *argv[2:], *more[: 4 if policy == "heterog" else 2])
+        assert (refused.code, words in refused.err) == (2, True), refused.err

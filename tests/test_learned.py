@@ -719,7 +719,10 @@ def test_members_that_cannot_be_decompressed_are_refused(tmp_path: Path, kind: i
         ({"num_placements": 0}, "num_placements is 0"),
         ({"num_steps": 2.5}, "num_steps is 2.5"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"num_steps": 10**12}, "num_steps is 1000000000000; .* up to 10,000"),
+        ({"num_placements": 10**9}, "num_placements is 1000000000; .* up to 10,000"),
         ({"prior": 1.0}, "prior is 1.0; .* less than 1 for prior"),
+        ({"prior": 0.5}, "prior is 0.5; 0 was expected, because only heterog has one"),
     ],
 )
 def test_wrong_settings_of_weights_are_refused(

@@ -17,6 +17,7 @@ from pesto_cli.files import PlacementFile, Profile, placement, sha256
 from pesto_cli.files.profile import profile_json
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.published import PUBLISHED
 from pesto_cli.learned.training import CostsUs, State, Trainer, trained
 from pesto_cli.learned.weights import Trained, settings_of
 from pesto_cli.runtime.comparison import compared
@@ -150,11 +151,13 @@ def train(
     return replace(start, state=state, file_hash="")
 
 
-def policy_named(policy: str | Policy) -> Policy:
+def policy_named(policy: str | Policy, settings: str | None = None) -> Policy:
     """Return the policy of a name.
 
+    settings: whose settings it has (`learned.published`); None: the defaults.
+
     Raises:
-        BadInputError: there is no such strategy, or it does not learn.
+        BadInputError: there is no such strategy, it does not learn, or it has no such settings.
     """
     names = [name for name, each in STRATEGIES.usable().items() if isinstance(each, Policy)]
     if isinstance(policy, str) and policy not in STRATEGIES:
@@ -164,7 +167,15 @@ def policy_named(policy: str | Policy) -> Policy:
         raise BadInputError(
             f"strategy {policy!r} does not learn; one of {', '.join(names)} was expected."
         )
-    return found
+    if settings is None:
+        return found
+    known = PUBLISHED.get(found.name, {})
+    if settings not in known:
+        has = f"only {' and '.join(known)}" if known else "the defaults alone"
+        raise BadInputError(
+            f"settings {settings!r}: {found.name} has {has}; leave them out for the defaults."
+        )
+    return known[settings]
 
 
 def _measured(real: RealSteps, policy: Policy, profiles: Sequence[Profile]) -> CostsUs:

@@ -40,6 +40,11 @@ from pesto_cli.errors import INTERRUPTED, BadInputError, NoSolutionError, about
     metavar="N",
     help="Train by N placements, in place of a time limit; the same N give the same weights.",
 )
+@click.option(
+    "--settings",
+    type=click.Choice(["paper", "program"]),
+    help="Sizes and settings of the policy's paper or of its authors' program.  [default: smaller]",
+)
 @click.option("--weights", type=PATH, help="Weights to continue from; their seed is kept.")
 @click.option(
     "-m",
@@ -67,6 +72,7 @@ def train(
     output: Path,
     time_limit: float,
     placements: int | None,
+    settings: str | None,
     weights: Path | None,
     machine: str | None,
     graph: Path | None,
@@ -90,7 +96,7 @@ def train(
     from pesto_cli.report.reward_curve import curve_chart, curve_table
     from pesto_cli.runtime.feeds import source_file
 
-    learner = policy_named(policy)
+    learner = policy_named(policy, settings)
     _check_real(machine, graph, steps, best, feeds)
     source = None if feeds is None else source_file(feeds)
     _check_outputs(output, best, plot, (*profiles, graph, source), weights)
@@ -112,7 +118,7 @@ def train(
         stoppable() as stop,
     ):
         limits = api.Limits(time_limit, seed, os.cpu_count() or 1, stop=stop)
-        training = partial(api.train, policy, priced, start, limits, placements, real)
+        training = partial(api.train, learner, priced, start, limits, placements, real)
         done = _written(training, output, _silent if quiet else _log(names))
     if done is None:
         nothing = f"before the first iteration: nothing was learned, so {output} is not written"

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +51,6 @@ class Environment(ABC):
         """
         actions = np.flatnonzero(self.allowed.all(axis=0))
         return np.repeat(actions[:, None], self.num_decisions, axis=1)
-
-    def preferring(self, action: int, probability: float) -> Self:
-        """Return the environment in which a policy without knowledge prefers an action.
-
-        probability: of this action in each decision, before the policy learns.
-        """
-        others = np.maximum(self.allowed.sum(axis=1, keepdims=True) - 1, 1)
-        preferred = np.log(probability / (1 - probability) * others)
-        added = self.inputs[-1] + preferred * (np.arange(self.num_actions) == action)
-        return replace(self, inputs=(*self.inputs[:-1], added.astype(np.float32)))
 
     def can_take(self, actions: Sequence[int]) -> bool:
         """Return whether there is one action for each decision, and all are allowed."""

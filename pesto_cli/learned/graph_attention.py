@@ -72,6 +72,7 @@ class GraphAttention(Network):
             yield f"strategy_{layer}/inner", (units, INNER * units)
             yield f"strategy_{layer}/outer", (INNER * units, units)
         yield "output", (units, num_devices + NUM_WAYS)
+        yield "preference", (num_devices + NUM_WAYS,)
 
     def log_probabilities(self, weights: Any, inputs: Any, chosen: Any) -> Any:
         """Return the log-probabilities, which are the same for all placements, `[N, B, A]`."""
@@ -97,7 +98,7 @@ class GraphAttention(Network):
         logits = groups @ weights["output"]
         if self.separate_heads:
             logits = _joint(logits)
-        return tf.nn.log_softmax(logits + allowed)
+        return tf.nn.log_softmax(logits + weights["preference"] + allowed)
 
     def _neighbours(self, weights: Any, layer: str, ops: Any, edges: Any) -> Any:
         """Return the next embeddings of the ops, `[V, U]`."""

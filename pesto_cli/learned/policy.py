@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # strategies import the policies
     from pesto_cli.learned.trials import Trials
     from pesto_cli.strategies.context import Context
 
+# The largest size or count of a setting. Files of weights have settings, too: a larger number there
+# could fill the memory, or make an iteration endless.
+MOST = 10_000
+
 
 @dataclass(frozen=True)
 class Policy(ABC):
@@ -41,8 +45,9 @@ class Policy(ABC):
         the average, and the policy does not learn from it.
     random_share: the share of sampled placements in which a random number of decisions have random
         actions.
-    prior: the probability that a search first gives to the action that is best if all decisions
-        take it, if this is better than the most probable placement; 0: such actions are not tried.
+    prior: the probability that the policy first gives to the action that is best if all decisions
+        take it. A search does this if that placement is better than the most probable one, and a
+        training before its first iteration. With 0, these placements are not tried.
     """
 
     is_search: ClassVar[bool] = True
@@ -66,15 +71,17 @@ class Policy(ABC):
             for each in fields(self)
             if isinstance(each.default, int | float)
             for value in [getattr(self, each.name)]
-            if not 0 <= value < math.inf or (isinstance(each.default, int) and value != int(value))
+            if not 0 <= value < math.inf
+            or (isinstance(each.default, int) and (value != int(value) or value > MOST))
         ]
         counts = ("units", "num_placements", "num_steps")
         wrong += [f"{name} is 0" for name in counts if not getattr(self, name)]
         wrong += [f"prior is {self.prior}"] if 1 <= self.prior < math.inf else []
         if wrong:
             raise ValueError(
-                f"{', '.join(wrong)}; finite numbers of 0 or more were expected, whole numbers for "
-                f"sizes and counts, 1 or more for {', '.join(counts)}, and less than 1 for prior"
+                f"{', '.join(wrong)}; finite numbers of 0 or more were expected, whole numbers up "
+                f"to {MOST:,} for sizes and counts, 1 or more for {', '.join(counts)}, and less "
+                "than 1 for prior"
             )
 
     @property
@@ -145,7 +152,12 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class SequencePolicy(Policy):
-    """Place one super-op after the other, by a sequence-to-sequence network."""
+    """Place one super-op after the other, by a sequence-to-sequence network, without a prior."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prior:
+            raise ValueError(f"prior is {self.prior}; 0 was expected, because only heterog has one")
 
     @property
     def network(self) -> "Network":

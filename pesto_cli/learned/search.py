@@ -18,6 +18,7 @@ from pesto_cli.evaluation.simulator import replay
 from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.network import started
 from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.prior import best_action, one_action, preferring
 from pesto_cli.learned.training import State, Trainer, iterations
 from pesto_cli.learned.weights import read_weights
 from pesto_cli.strategies.context import Context, splits
@@ -99,7 +100,7 @@ def _learned(
     yield "most probable", solution
     if policy.prior:
         incumbent.begin("one action")
-        environment = yield from _with_prior(policy, environment, solution, is_over)
+        state = yield from _with_prior(policy, state, environment, solution, is_over)
     incumbent.begin("learning")
     most = num_iterations(policy, environment.num_decisions, limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
@@ -114,26 +115,24 @@ def _learned(
 
 def _with_prior(
     policy: Policy,
+    state: State,
     environment: Environment,
     most_probable: Solution,
     is_over: Callable[..., bool],
-) -> Generator[tuple[str, Solution], None, Environment]:
+) -> Generator[tuple[str, Solution], None, State]:
     """Yield the placements with one action for all decisions.
 
-    Return the environment in which the policy prefers the action of the best of them, if this is
-    better than the most probable placement.
+    Return the state in which the policy prefers the action of the best of them, if this is better
+    than the most probable placement.
     """
-    cost_us = dict[int, float]()
-    for actions in environment.uniform():
-        if is_over():
-            break
-        solution = environment.solution(actions)
-        cost_us[int(actions[0])] = float(policy.costs_us([solution])[0])
+    costs_us = dict[int, float]()
+    for action, cost_us, solution in one_action(policy, environment, is_over):
+        costs_us[action] = cost_us
         yield "one action", solution
-    best = min(cost_us, key=cost_us.__getitem__, default=None)
-    if best is None or cost_us[best] >= policy.costs_us([most_probable])[0]:
-        return environment
-    return environment.preferring(best, policy.prior)
+    best = best_action([costs_us])
+    if best is None or costs_us[best] >= policy.costs_us([most_probable])[0]:
+        return state
+    return replace(state, weights=preferring(state.weights, best, policy.prior))
 
 
 def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:

@@ -8,6 +8,8 @@ As published: five placements and ten steps in an iteration (Algorithm 1, Sectio
 - The KL weight is 10, and 1 in the paper. The paper leaves the unit of the rewards open, and only
   the weight relative to this unit matters. With a weight of 1, the policy follows the noise of the
   five placements, and settles on one placement early.
+
+`PAPER` has the published settings of both.
 """
 
 from dataclasses import dataclass
@@ -33,3 +35,6 @@ class Spotlight(SequencePolicy):
         ratio = tf.exp(tf.reduce_sum((new - old) * chosen, axis=2))
         divergence = tf.reduce_sum(tf.exp(old) * (old - new), axis=2)
         return tf.reduce_mean(ratio * advantage - self.kl_weight * divergence)
+
+
+PAPER = Spotlight(kl_weight=1.0, new_share=0.0)

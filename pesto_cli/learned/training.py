@@ -5,7 +5,7 @@ alone. So a training that is resumed gives the same weights as one that is not i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -24,6 +24,7 @@ from pesto_cli.learned.environment import Environment
 from pesto_cli.learned.features import num_features
 from pesto_cli.learned.network import Network, Weights, started
 from pesto_cli.learned.policy import Policy
+from pesto_cli.learned.prior import best_action, one_action, preferring
 from pesto_cli.learned.trials import Trials
 
 # Placements that were kept are used again in every third iteration, as in HeteroG's program.
@@ -216,11 +217,33 @@ def trained(
     """
     end = math.inf if num_placements is None else state.num_placements + num_placements
     is_over = replace(limits, deterministic=num_placements is not None).begin()
+    if trainer.policy.prior and not state.curve:
+        state = _with_prior(trainer.policy, state, environments.values(), is_over)
     steps = iterations(trainer, state, environments, limits.workers)
     while state.num_placements < end and not is_over():
         state, _ = next(steps)
         on_iteration(state)
     return state
+
+
+def _with_prior(
+    policy: Policy,
+    state: State,
+    environments: Iterable[Environment],
+    is_over: Callable[..., bool],
+) -> State:
+    """Return the state in which the policy prefers the best action for all decisions of all graphs.
+
+    By simulated steps; the plans count as no samples.
+    """
+    costs_us = [
+        {action: cost_us for action, cost_us, _ in one_action(policy, environment, is_over)}
+        for environment in environments
+    ]
+    best = best_action(costs_us)
+    if best is None:
+        return state
+    return replace(state, weights=preferring(state.weights, best, policy.prior))
 
 
 def iterations(
