@@ -11,7 +11,8 @@ graph, so that the network sees what differs between them.
 
 The last features tell machines apart, also if they differ in the same way for all super-ops: how
 much slower each device is than the fastest one, and how long transfers take compared with the ops.
-HeteroG's policy sees the same as times on all devices and between them (Section 4.1.1).
+HeteroG's policy sees times on all devices and between each pair of them (Section 4.1.1); here a
+device has the mean over its links.
 
 All features are finite.
 """
@@ -29,7 +30,8 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.groups import SuperOps
 
-# Op types are hashed into this number of columns, so a type that was never seen has one too.
+# Op types are hashed into this number of columns, so a type that was never seen has one too. Several
+# types share a column; with few columns, the first layer of the network is small.
 TYPE_COLUMNS = 16
 NUM_RELATIONS = 4
 # A relation has one weight for all super-ops. The larger its values are, the faster it is learned.

@@ -7,8 +7,8 @@ smaller, for two cores, and begin near the best plan with one action for all gro
 take many times as long. The paper leaves open the width of the layers, the step size, the weight of
 the entropy and that of the moving average.
 
-Left out of the program: weight decay, dropout, the residual connections of its graph attention, and
-its memory of earlier groups in Transformer-XL.
+Left out of the program: weight decay, dropout, the residual connections of its graph attention, its
+maximum over the ops of a group, and its memory of earlier groups in Transformer-XL.
 """
 
 from dataclasses import dataclass, replace
@@ -98,6 +98,7 @@ PAPER = HeteroG(groups=2000, layers=12, heads=8, strategy_layers=8, prior=0.0)
 PROGRAM = replace(
     PAPER,
     units=512,
+    layers=5,
     strategy_layers=12,
     separate_heads=True,
     out_of_memory_factor=1000.0,
