@@ -30,8 +30,8 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.learned.groups import SuperOps
 
-# Op types are hashed into this number of columns, so a type that was never seen has one too. Several
-# types share a column; with few columns, the first layer of the network is small.
+# Op types are hashed into this number of columns, so a type that was never seen has one too.
+# Several types share a column; with few columns, the first layer of the network is small.
 TYPE_COLUMNS = 16
 NUM_RELATIONS = 4
 # A relation has one weight for all super-ops. The larger its values are, the faster it is learned.
