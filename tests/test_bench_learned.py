@@ -16,12 +16,13 @@ from pesto_cli.bench.heterog_gnn import runs as heterog_gnn
 from pesto_cli.bench.heterog_gnn.fine_tuning import Row, best_so_far
 from pesto_cli.bench.heterog_gnn.runs import fine_tuned
 from pesto_cli.bench.learning import thinned
+from pesto_cli.bench.learning_curves import AXES
 from pesto_cli.bench.machine_variant import MachineVariant
 from pesto_cli.bench.models import BenchModel, Models
 from pesto_cli.bench.published import published
 from pesto_cli.bench.record import CurvePoint, Learning, Record
 from pesto_cli.bench.runs import Effort, Job, key_of, run_job
-from pesto_cli.bench.spotlight import curves, runs
+from pesto_cli.bench.spotlight import runs
 from pesto_cli.bench.spotlight.runs import Found
 from pesto_cli.bench.spotlight.training import _theirs
 from pesto_cli.data.presets import GIB, PRESETS
@@ -212,7 +213,7 @@ def test_tables_and_charts_of_spotlight_have_all_rivals(
     panels = json.loads((folder / "fig4.json").read_text())["results"]
     assert [panel["gpus"] for panel in panels] == [4, 2]
     assert panels[0]["curves"]["grl"][0][0]["num_placements"] == 5
-    for chart in curves.AXES:
+    for chart in AXES:
         assert (folder / f"fig4-{chart}.svg").read_text().startswith("<svg")
     assert "| CIFAR-a | 2 | single |" in (folder / "fig6.md").read_text()
 

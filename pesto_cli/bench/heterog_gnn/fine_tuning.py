@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pesto_cli.bench.experiment import (
     Experiment,
@@ -15,6 +14,7 @@ from pesto_cli.bench.experiment import (
     percent,
 )
 from pesto_cli.bench.heterog_gnn.runs import MODELS, pairs, title
+from pesto_cli.bench.learning_curves import Panel, curves_chart
 from pesto_cli.bench.published import family, published
 from pesto_cli.bench.record import CurvePoint, Record
 from pesto_cli.bench.rivals import NUM_SEEDS, median
@@ -22,12 +22,8 @@ from pesto_cli.bench.runs import Job, Records
 from pesto_cli.data.result import optimal_up_to_us
 from pesto_cli.report.markdown import markdown_table
 
-if TYPE_CHECKING:
-    import altair as alt
-
 SCRATCH, TUNED = "from scratch", "fine-tuned"
 COLOURS = {SCRATCH: "#4c78a8", TUNED: "#f58518"}
-WIDTH, HEIGHT = 300, 180
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,12 @@ class Row:
     def records(self) -> Mapping[str, Sequence[Record]]:
         """All records, by what the policy knew before."""
         return {SCRATCH: self.scratches, TUNED: [self.tuned]}
+
+    @property
+    def panel(self) -> Panel:
+        """The panel of the chart."""
+        curves = {name: [*map(best_so_far, some)] for name, some in self.records.items()}
+        return Panel(self.model, curves)
 
     @property
     def scratch_us(self) -> float | None:
@@ -140,7 +142,8 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         }
         for row in rows
     ]
-    return Report(data, text, {"": _chart(rows)} if rows else {})
+    panels = [row.panel for row in rows]
+    return Report(data, text, {"": curves_chart(panels, "seconds", COLOURS)} if rows else {})
 
 
 def _line(row: Row) -> list[str]:
@@ -172,34 +175,6 @@ def _when(point: CurvePoint | None) -> tuple[str, str]:
     if point is None:
         return "-", "-"
     return f"{point.seconds:.1f}", f"{point.num_placements:,}"
-
-
-def _chart(rows: Sequence[Row]) -> "alt.ConcatChart":
-    """Draw the best step so far of each run, one panel for each graph."""
-    import altair as alt
-
-    colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
-    panels = []
-    for row in rows:
-        values = [
-            {"policy": name, "run": number, "seconds": point.seconds, "ms": point.best_us / 1e3}
-            for name, some in row.records.items()
-            for number, record in enumerate(some)
-            for point in best_so_far(record)
-        ]
-        panels.append(
-            alt.Chart(alt.InlineData(values=values))
-            .mark_line(interpolate="step-after")
-            .encode(
-                x=alt.X("seconds:Q", scale=alt.Scale(type="log", nice=False)),
-                y=alt.Y("ms:Q", title="best step, ms", scale=alt.Scale(type="log", nice=False)),
-                color=alt.Color("policy:N", title=None, scale=colours),
-                detail="run:N",
-            )
-            .properties(width=WIDTH, height=HEIGHT, title=row.model)
-        )
-    whole: alt.ConcatChart = alt.concat(*panels, columns=2)
-    return whole
 
 
 TABLE6 = Experiment("Table 6: from scratch and fine-tuned", MODELS, _jobs, _report)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pesto_cli.bench.contenders import PESTO
 from pesto_cli.bench.experiment import (
@@ -13,6 +13,7 @@ from pesto_cli.bench.experiment import (
     ms,
     ms_or_oom,
 )
+from pesto_cli.bench.learning_curves import AXES, Panel, curves_chart
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import family, published
 from pesto_cli.bench.record import CurvePoint, Learning
@@ -20,32 +21,32 @@ from pesto_cli.bench.runs import Job, Records
 from pesto_cli.bench.spotlight.runs import CIFAR, MODELS, NAMES, POLICIES, Found, found, jobs_of
 from pesto_cli.report.markdown import markdown_table
 
-if TYPE_CHECKING:
-    import altair as alt
-
-AXES = {"placements": "num_placements", "seconds": "seconds"}
 # Rivals that are drawn as lines.
 DRAWN = ("single", PESTO)
 COLOURS = {"grl": "#4c78a8", "spotlight": "#f58518", "single": "#9aa5b1", PESTO: "#e4572e"}
-WIDTH, HEIGHT = 300, 200
 
 
 @dataclass(frozen=True)
-class Panel:
+class Case:
     """The runs of one model on some GPUs."""
 
     model: str
     num_gpus: int
     found: Found
 
-    @property
-    def title(self) -> str:
-        """The title in the chart."""
-        return f"{self.model}, {self.num_gpus} GPUs"
-
     def curves(self, policy: str) -> list[Learning]:
         """Return how a policy learned with each seed."""
         return [each.learning for each in self.found.records[policy] if each.learning is not None]
+
+    @property
+    def panel(self) -> Panel:
+        """The panel of the chart; rivals are lines."""
+        steps_us = {name: self.found.step_us(name) for name in DRAWN}
+        return Panel(
+            f"{self.model}, {self.num_gpus} GPUs",
+            {policy: [each.curve for each in self.curves(policy)] for policy in POLICIES},
+            {name: step_us for name, step_us in steps_us.items() if step_us is not None},
+        )
 
 
 def _cases(request: ExperimentRequest) -> Iterator[tuple[BenchModel, int]]:
@@ -65,15 +66,15 @@ def _jobs(request: ExperimentRequest) -> list[Job]:
 
 
 def _report(request: ExperimentRequest, records: Records) -> Report:
-    panels = [
-        Panel(
+    cases = [
+        Case(
             model.name,
             num_gpus,
             found(jobs_of(model, num_gpus, request.effort, NAMES), records),
         )
         for model, num_gpus in _cases(request)
     ]
-    lines = [line for panel in panels for line in _lines(panel, request.effort.seed)]
+    lines = [line for case in cases for line in _lines(case, request.effort.seed)]
     columns = ["model", "GPUs", "policy", "seed", "placements", "first mean", "last mean", "best"]
     columns += ["single", "below single after placements", "after s", "pesto"]
     paper = published("spotlight_search")
@@ -87,28 +88,29 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
         f"Spotlight is below one GPU after {four} minutes with 4 GPUs, and after {two} with 2; "
         f"GRL never is ({paper['source']})."
     )
-    charts = {name: _chart(panels, name) for name in AXES}
-    return Report([_data(panel) for panel in panels], text, charts)
+    panels = [case.panel for case in cases]
+    charts = {axis: curves_chart(panels, axis, COLOURS) for axis in AXES}
+    return Report([_data(case) for case in cases], text, charts)
 
 
-def _lines(panel: Panel, seed: int) -> Iterator[list[str]]:
-    single_us = panel.found.step_us("single")
+def _lines(case: Case, seed: int) -> Iterator[list[str]]:
+    single_us = case.found.step_us("single")
     for policy in POLICIES:
-        for number, record in enumerate(panel.found.records[policy]):
+        for number, record in enumerate(case.found.records[policy]):
             curve = record.learning.curve if record.learning else []
             below = _below(curve, single_us)
             yield [
-                panel.model,
-                str(panel.num_gpus),
+                case.model,
+                str(case.num_gpus),
                 policy,
                 str(seed + number),
                 f"{curve[-1].num_placements:,}" if curve else "0",
                 *(ms(curve[at].mean_us) if curve else "-" for at in (0, -1)),
                 ms_or_oom(record),
-                ms_or_oom(panel.found.median("single")),
+                ms_or_oom(case.found.median("single")),
                 figure(below.num_placements if below else None, ",", "-"),
                 figure(below.seconds if below else None, ".1f", "-"),
-                ms_or_oom(panel.found.median(PESTO)),
+                ms_or_oom(case.found.median(PESTO)),
             ]
 
 
@@ -119,65 +121,18 @@ def _below(curve: Sequence[CurvePoint], step_us: float | None) -> CurvePoint | N
     return next((point for point in curve if point.best_us < step_us), None)
 
 
-def _data(panel: Panel) -> dict[str, Any]:
+def _data(case: Case) -> dict[str, Any]:
     return {
-        "model": panel.model,
-        "gpus": panel.num_gpus,
+        "model": case.model,
+        "gpus": case.num_gpus,
         "curves": {
             policy: [
-                [point.model_dump() for point in learning.curve]
-                for learning in panel.curves(policy)
+                [point.model_dump() for point in learning.curve] for learning in case.curves(policy)
             ]
             for policy in POLICIES
         },
-        "steps_us": {name: panel.found.step_us(name) for name in NAMES},
+        "steps_us": {name: case.found.step_us(name) for name in NAMES},
     }
-
-
-def _chart(panels: Sequence[Panel], axis: str) -> "alt.ConcatChart":
-    """Draw the best step so far of each seed; rivals are horizontal lines."""
-    import altair as alt
-
-    colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
-    drawn = []
-    for panel in panels:
-        points = [
-            {
-                "policy": policy,
-                "seed": number,
-                axis: getattr(point, AXES[axis]),
-                "ms": point.best_us / 1e3,
-            }
-            for policy in POLICIES
-            for number, learning in enumerate(panel.curves(policy))
-            for point in learning.curve
-        ]
-        rivals = [
-            {"policy": name, "ms": step_us / 1e3}
-            for name in DRAWN
-            for step_us in [panel.found.step_us(name)]
-            if step_us is not None
-        ]
-        step = alt.Y("ms:Q", title="best step, ms", scale=alt.Scale(type="log", nice=False))
-        colour = alt.Color("policy:N", title=None, scale=colours)
-        curves = (
-            alt.Chart(alt.InlineData(values=points))
-            .mark_line(interpolate="step-after")
-            .encode(
-                x=alt.X(f"{axis}:Q", title=axis, scale=alt.Scale(type="log", nice=False)),
-                y=step,
-                color=colour,
-                detail="seed:N",
-            )
-        )
-        lines = (
-            alt.Chart(alt.InlineData(values=rivals))
-            .mark_rule(strokeDash=[4, 3])
-            .encode(y=step, color=colour)
-        )
-        drawn.append((curves + lines).properties(width=WIDTH, height=HEIGHT, title=panel.title))
-    whole: alt.ConcatChart = alt.concat(*drawn, columns=2)
-    return whole
 
 
 FIGURE4 = Experiment("Figure 4: learning curves", MODELS, _jobs, _report)
