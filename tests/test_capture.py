@@ -13,10 +13,11 @@ from conftest import Write
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.containers import read_meta_graph
 from pesto_cli.graphdef.fetches import feed_names, fetch_names, init_names
-from pesto_cli.graphdef.programs.capture import Captured, capture, write_feeds
+from pesto_cli.graphdef.programs.capture import Captured, capture
 from pesto_cli.graphdef.programs.run import run_program
 from pesto_cli.graphdef.read import read_step
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.runtime.feeds import write_feeds
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_v1.py"
 

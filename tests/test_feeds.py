@@ -10,7 +10,7 @@ import pytest
 from training_graphs import exported
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.runtime.feeds import batches
+from pesto_cli.runtime.feeds import batches, write_feeds
 
 FEEDS = {"words": np.full([2, 3], 7), "scale": np.array(0.5)}
 
@@ -51,6 +51,24 @@ def test_by_default_integers_are_0_and_floats_are_normal_and_the_same_in_every_r
 
 def test_only_placeholders_that_the_fetches_need_are_fed(meta: Any) -> None:
     assert set(next(batches(meta))) == {"words", "scale"}
+
+
+def test_written_feeds_are_read_as_they_were(tmp_path: Path) -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        kinds = {"file": tf.string, "allow_pickle": tf.int32, "a/b": tf.bfloat16}
+        return [tf.compat.v1.placeholder(kind, [2, 2], name=name) for name, kind in kinds.items()]
+
+    meta, path = exported(build), tmp_path / "feeds.npz"
+    words = np.array([[b"\1\2\0\0", b""], [b"\0", "a"]], object)
+    half = next(batches(meta))["a/b"]
+    write_feeds(path, {"file": words, "allow_pickle": np.arange(4).reshape(2, 2), "a/b": half})
+    before = path.read_bytes()
+    found = first(meta, path)
+    assert found["file"].tolist() == [[b"\1\2\0\0", b""], [b"\0", b"a"]]
+    assert found["allow_pickle"].tolist() == [[0, 1], [2, 3]]
+    np.testing.assert_array_equal(found["a/b"], half)
+    write_feeds(path, {"file": words, "allow_pickle": np.arange(4).reshape(2, 2), "a/b": half})
+    assert path.read_bytes() == before
 
 
 def test_without_data_an_open_shape_is_refused_with_the_remedy() -> None:

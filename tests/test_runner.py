@@ -38,6 +38,14 @@ def build():
 def batches():
     return {"rows": np.random.default_rng(0).normal(size=(32, 16))}
 """
+UNEVEN = """
+import numpy as np
+
+def batches():
+    for rows in (32, 5, 32):
+        yield {"rows": np.zeros((rows, 16))}
+    raise ValueError("no more")
+"""
 COMM = [CommFit("CPU", "CPU", CommModel(120.0, 3e-4, wait_us=3000.0), signal_us=100)]
 QUICK: dict[str, Any] = {"time_limit_s": 0.1, "comm": COMM}
 
@@ -117,6 +125,32 @@ def test_a_placement_can_be_used_again_without_measurements(
         assert again.run(steps=1).losses
         with pytest.raises(BadInputError, match="was given a placement and has no profile"):
             again.report(tmp_path / "other.html")
+
+
+def test_runners_on_one_cluster_train_models_of_their_own(training: Training) -> None:
+    source, batches = f"{training.script}:build", f"{training.script}:batches"
+    placed, cluster = training.runner.placement, two_cpus()
+    with api.runner(source, cluster, batches, placement=placed) as first:
+        with api.runner(source, cluster, batches, placement=placed) as second:
+            losses = first.run(steps=3).losses
+            assert second.run(steps=1).losses == losses[:1]
+        with pytest.raises(BadInputError, match="the runner has ended"):
+            second.run(steps=1)
+        assert first.run(steps=1).losses[0] < losses[-1]
+
+
+def test_a_batch_that_is_refused_does_not_end_the_feeds(training: Training, tmp_path: Path) -> None:
+    script = tmp_path / "uneven.py"
+    script.write_text(UNEVEN)
+    source, placed = f"{training.script}:build", training.runner.placement
+    with api.runner(source, two_cpus(), f"{script}:batches", placement=placed) as running:
+        with pytest.raises(BadInputError, match=r"shape \[5,16\]"):
+            running.run(steps=2)
+        assert running.run(steps=1).losses
+        with pytest.raises(BadInputError, match="ValueError: no more"):
+            running.run(steps=1)
+        with pytest.raises(BadInputError, match="failed in an earlier step"):
+            running.run(steps=1)
 
 
 def test_a_tuning_that_is_stopped_stops_the_runner(

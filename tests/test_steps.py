@@ -39,6 +39,28 @@ def test_the_interval_contains_the_true_speed_up_in_about_19_of_20_cases() -> No
     assert all(each.low <= each.times <= each.high for each in found)
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_few_rounds_give_wide_intervals(number: int) -> None:
+    random = np.random.default_rng(number)
+    found = [
+        speed_up(
+            times((100 * random.lognormal(0, 0.1, (number, 2))).tolist()),
+            times((80 * random.lognormal(0, 0.1, (number, 2))).tolist()),
+        )
+        for _ in range(300)
+    ]
+    assert 276 <= sum(each.low <= 1.25 <= each.high for each in found) <= 296
+    assert all(each.low <= each.times <= each.high for each in found)
+
+
+def test_one_round_gives_no_interval() -> None:
+    rows = [RunRow("a", times([[2.0]])), RunRow("b", times([[1.0]]))]
+    found = speed_up(rows[0].times, rows[1].times)
+    assert (found.times, found.low, found.high) == (2.0, 0.0, np.inf)
+    faster = runs_json(rows)[1]["speed_up_over_a"]
+    assert faster == {"times": 2.0, "low": None, "high": None}
+
+
 def test_the_table_has_prediction_error_and_speed_up_over_the_first() -> None:
     rows = [RunRow("single", times([[2000.0]]), 1900.0), RunRow("mine", times([[1000.0]]))]
     text = plain_text(runs_table("title", rows))

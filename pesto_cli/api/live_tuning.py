@@ -13,9 +13,10 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, Profile, TuningLog
-from pesto_cli.graphdef.programs.capture import capture, write_feeds
+from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.runtime import live_training
 from pesto_cli.runtime.comparison import RealRun
+from pesto_cli.runtime.feeds import write_feeds
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.tuning.budget import StepBudget
 from pesto_cli.tuning.clock import Clock, Phase

@@ -42,6 +42,7 @@ class Runner:
     placement: PlacementFile
     profile: Profile | None
     _cluster: Cluster = field(repr=False)
+    _key: str = field(repr=False)
 
     @property
     def plan(self) -> Plan:
@@ -57,7 +58,7 @@ class Runner:
         """
         if steps < 1:
             raise BadInputError(f"{steps} steps; 1 or more were expected.")
-        ran = self._cluster.call(training.train, steps)
+        ran = self._cluster.call(training.train, self._key, steps)
         losses = tuple(each.loss for each in ran if each.loss is not None)
         return StepTimes(np.array([[each.us for each in ran]]), losses, {})
 
@@ -66,11 +67,11 @@ class Runner:
 
         prefix: the path of the checkpoint, on the hosts of the devices, without .index.
         """
-        self._cluster.call(training.save, _absolute(prefix))
+        self._cluster.call(training.save, self._key, _absolute(prefix))
 
     def restore(self, prefix: Path | str) -> None:
         """Read a checkpoint that `save` or the program without pesto wrote."""
-        self._cluster.call(training.restore, _absolute(prefix))
+        self._cluster.call(training.restore, self._key, _absolute(prefix))
 
     def report(self, path: Path | str) -> None:
         """Write an HTML page that shows the placement.
@@ -139,12 +140,12 @@ def runner(
                 placement if isinstance(placement, PlacementFile) else read_placement(placement)
             )
         step = planned_run(meta, placed, cluster.call(device_names)).meta
-        cluster.call(training.begin, step, feeds)
+        key = cluster.call(training.begin, step, feeds)
         try:
-            yield Runner(placed, profile, cluster)
+            yield Runner(placed, profile, cluster, key)
         finally:
             with suppress(EnvironmentFailedError):  # the devices are gone, and the session too
-                cluster.call(training.end)
+                cluster.call(training.end, key)
 
 
 def _placed(

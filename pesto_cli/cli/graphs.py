@@ -64,8 +64,8 @@ def export(
     """
     from pesto_cli import api
     from pesto_cli.graphdef.fetches import parse_feed
-    from pesto_cli.graphdef.programs.capture import write_feeds
     from pesto_cli.graphdef.training import untrained
+    from pesto_cli.runtime.feeds import write_feeds
 
     # A GraphDef (.pb) has no fetches, and without them no other command accepts the graph.
     check_output(output, file_of(source), endings=(".meta", ".pbtxt"))

@@ -67,6 +67,8 @@ def _trained(
             api.write_placement(output, found.placement)
         if not as_json:
             shown.end(found, as_json=False)
+        elif found.ended != "done":
+            echo_json({**tuning_json(found), "rest": None})
         leave_if_early(found, output)
 
     compile_before(quiet)

@@ -146,7 +146,7 @@ def _step(
 ) -> Iterator[tuple[Any, str | None]]:
     """Yield the graph of the step, and the source of its feeds: for a script, those of its step."""
     from pesto_cli import api
-    from pesto_cli.graphdef.programs.capture import write_feeds
+    from pesto_cli.runtime.feeds import write_feeds
 
     with activity(f"reading {graph}", quiet):
         captured = api.capture(graph, arguments) if graph.suffix == ".py" else None

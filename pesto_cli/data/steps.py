@@ -1,5 +1,6 @@
 """Measured times of real steps, and the speed-up of one graph over another."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from pesto_cli.data.graph import FloatArray
 
 NUM_RESAMPLES = 10_000
 CONFIDENCE = 0.95
+# The median of fewer values than these has no interval of this confidence without a distribution.
+FEWEST_ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +64,27 @@ def speed_up(base: StepTimes, other: StepTimes) -> SpeedUp:
     Each round gives one ratio: the median step of `base` over the median step of `other`. A load
     that slows down the machine in a round affects both. The result is the median of the ratios,
     with the percentile interval of a bootstrap over the rounds (Efron and Tibshirani, An
-    Introduction to the Bootstrap, 13.3).
+    Introduction to the Bootstrap, 13.3). With fewer than six rounds, this interval is too narrow,
+    so it is that of Student's t for the mean of the logarithms; one round allows any speed-up.
     """
     ratios = np.median(base.us, axis=1) / np.median(other.us, axis=1)
+    if len(ratios) < FEWEST_ROUNDS:
+        return _of_few(ratios)
     random = np.random.default_rng(0)
     drawn = random.choice(ratios, (NUM_RESAMPLES, len(ratios)))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.median(drawn, axis=1), (tail, 1 - tail))
     return SpeedUp(float(np.median(ratios)), float(low), float(high))
+
+
+def _of_few(ratios: FloatArray) -> SpeedUp:
+    """Return the speed-up by the ratios of a few rounds."""
+    middle, number = float(np.median(ratios)), len(ratios)
+    if number == 1:
+        return SpeedUp(middle, 0.0, math.inf)
+    from scipy.special import stdtrit
+
+    logs = np.log(ratios)
+    width = stdtrit(number - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / math.sqrt(number)
+    low, high = np.exp(logs.mean() + np.array([-width, width]))
+    return SpeedUp(middle, min(float(low), middle), max(float(high), middle))

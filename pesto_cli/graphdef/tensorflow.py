@@ -21,6 +21,8 @@ def tensorflow() -> Any:
         from ortools.sat.python import cp_model  # noqa: F401
 
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        # Otherwise a process that only builds a graph takes the memory of a GPU until it ends.
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         with _stderr_shown_only_on_failure():
             import tensorflow as tf
         tf.get_logger().setLevel(logging.ERROR)

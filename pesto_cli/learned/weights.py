@@ -21,6 +21,7 @@ from pydantic import Field
 
 from pesto_cli.data.result import RewardPoint
 from pesto_cli.errors import BadInputError
+from pesto_cli.files.arrays import write_arrays
 from pesto_cli.files.reading import check_input_size, read_bytes
 from pesto_cli.files.storage import Schema, parse_json, sha256
 from pesto_cli.files.writing import atomic_write
@@ -210,9 +211,7 @@ def write_weights(path: Path | str, trained: Trained) -> None:
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr(zipfile.ZipInfo(HEADER), json.dumps(header.model_dump()))
         for part, values in arrays:
-            for name, value in values.items():
-                with archive.open(zipfile.ZipInfo(f"{part}/{name}.npy"), "w") as member:
-                    np.lib.format.write_array(member, value, allow_pickle=False)
+            write_arrays(archive, {f"{part}/{name}": value for name, value in values.items()})
     atomic_write(path, data.getvalue())
 
 

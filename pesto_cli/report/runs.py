@@ -92,5 +92,8 @@ def _json(row: RunRow, first: RunRow) -> dict[str, Any]:
         "steps_us": times.us.tolist(),
     }
     if row is not first:
-        record[f"speed_up_over_{first.name}"] = asdict(speed_up(first.times, times))
+        faster = asdict(speed_up(first.times, times))
+        if len(times.us) == 1:  # there is no interval
+            faster |= {"low": None, "high": None}
+        record[f"speed_up_over_{first.name}"] = faster
     return record

@@ -6,8 +6,11 @@ The default data is the same in every step: 0 for integers, which is a valid ind
 normally distributed floating-point numbers; False; empty strings.
 """
 
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ import numpy as np
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import check_input_size
+from pesto_cli.files.arrays import write_arrays
+from pesto_cli.files.writing import atomic_write
 from pesto_cli.graphdef.fetches import (
     SHAPED_TYPES,
     dynamic_shape,
@@ -27,6 +32,9 @@ from pesto_cli.graphdef.fetches import (
 from pesto_cli.graphdef.scripts import script_failed, script_function
 from pesto_cli.graphdef.signature import node_type
 from pesto_cli.graphdef.tensorflow import tensorflow
+
+# What follows the name of a placeholder in the name of the array of its lengths.
+LENGTHS = ".lengths"
 
 Batch = Mapping[str, Any]
 """Node name of a placeholder -> numpy array."""
@@ -55,7 +63,8 @@ def batches(meta: Any, source: str | None = None) -> Iterator[Batch]:
     needed = tuple(node.name for node in fed_protos(step))
     if source is None:
         return repeat({name: default_value(inputs[name]) for name in needed})
-    return (_checked(inputs, needed, batch, source) for batch in _given(source))
+    # A map, because a generator would end with the first batch that is refused.
+    return map(partial(_checked, inputs, needed, source), _given(source))
 
 
 def default_value(placeholder: Input) -> Any:
@@ -87,7 +96,7 @@ def _input(node: Any) -> Input:
     return Input(node.name, node_type(node, "dtype"), sizes if known else None)
 
 
-def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, source: str) -> Batch:
+def _checked(inputs: Mapping[str, Input], needed: Sequence[str], source: str, given: Any) -> Batch:
     """Return a batch with the names and types of the graph's placeholders.
 
     Raises:
@@ -116,6 +125,8 @@ def _checked(inputs: Mapping[str, Input], needed: Sequence[str], given: Any, sou
 def _fitting(placeholder: Input, value: Any, source: str) -> Any:
     array, shape = np.asarray(value), placeholder.shape
     wanted = np.dtype(placeholder.dtype.as_numpy_dtype)
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # a type that numpy does not know, such as bfloat16
     fits = shape is None or (
         len(shape) == array.ndim
         and all(size in (None, given) for size, given in zip(shape, array.shape, strict=True))
@@ -134,6 +145,45 @@ def _castable(given: Any, wanted: Any) -> bool:
     if wanted.kind == "O":
         return given.kind in "OSU"
     return bool(np.can_cast(given, wanted, "same_kind") or {given.kind, wanted.kind} <= {"i", "u"})
+
+
+def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
+    """Write a batch, one array for each placeholder, as a source of feeds.
+
+    Arrays of objects are written as arrays of bytes, which numpy reads without the zeros at the end
+    of each item. If there are such zeros, an array with the lengths of the items follows.
+    """
+    arrays = dict[str, Any]()
+    for name, value in feeds.items():
+        if value.dtype != object:
+            arrays[name] = value
+            continue
+        items = [item.encode() if isinstance(item, str) else item for item in value.ravel()]
+        arrays[name] = np.array(items, "S").reshape(value.shape)
+        if any(item.endswith(b"\0") for item in items):
+            arrays[name + LENGTHS] = np.array([*map(len, items)]).reshape(value.shape)
+    data = BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        write_arrays(archive, arrays)
+    atomic_write(path, data.getvalue())
+
+
+def _with_lengths(arrays: Mapping[str, Any]) -> Batch:
+    """Return the arrays of a file; see `write_feeds`."""
+    joined = {name: array for name, array in arrays.items() if not _is_of_lengths(name, arrays)}
+    for name, array in joined.items():
+        if _is_of_lengths(name + LENGTHS, arrays):
+            items = zip(array.ravel(), arrays[name + LENGTHS].ravel(), strict=True)
+            joined[name] = np.array([item.ljust(size, b"\0") for item, size in items], object)
+            joined[name] = joined[name].reshape(array.shape)
+    return joined
+
+
+def _is_of_lengths(name: str, arrays: Mapping[str, Any]) -> bool:
+    """Return whether an array has the lengths of the items of another one."""
+    of = name.removesuffix(LENGTHS)
+    both = of != name and name in arrays and of in arrays and arrays[of].dtype.kind == "S"
+    return both and arrays[of].shape == arrays[name].shape and arrays[name].dtype.kind == "i"
 
 
 def source_file(source: str) -> Path:
@@ -168,7 +218,7 @@ def _read(path: Path) -> Batch:
         with np.load(path, allow_pickle=False) as file:
             entries = file.zip.infolist()
             check_input_size(path, sum(entry.file_size for entry in entries), "decompresses to")
-            return dict(file)
+            return _with_lengths(dict(file))
     except BadInputError:
         raise
     except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file

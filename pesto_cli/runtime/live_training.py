@@ -4,6 +4,7 @@ The script runs in a thread of the client process. It waits before each training
 says how the step is to run, so that the caller decides what is measured.
 """
 
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pesto_cli.apply import NextStep, SwitchedProgram, hooked
 from pesto_cli.cluster import Connection
 from pesto_cli.errors import PestoError
 from pesto_cli.files import PlacementFile
+from pesto_cli.graphdef.programs.replaced import replaced
 from pesto_cli.graphdef.programs.run import ProgramStopped, run_program
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.runtime.comparison import RealRun
@@ -26,6 +28,7 @@ from pesto_cli.runtime.scripts import real_run
 
 # The key of the training in `Connection.kept`.
 LIVE_TRAINING = "live training"
+_set_handler = signal.signal
 
 
 class ScriptEndedError(PestoError):
@@ -70,7 +73,7 @@ class LiveTraining:
     def _run(self, path: Path, argv: Sequence[str]) -> None:
         error: BaseException | None = None
         try:
-            with hooked(self._program):
+            with hooked(self._program), replaced(signal, signal=_own_handler_stays):
                 run_program(path, argv)
         except BaseException as failure:
             error = failure
@@ -79,6 +82,7 @@ class LiveTraining:
     def _following(self) -> NextStep:
         following = self._next.get()
         if following is None:
+            self._next.put(None)  # for other threads of the script that train
             raise ProgramStopped
         return following
 
@@ -121,6 +125,7 @@ class LiveTraining:
             traced_us = self._step(NextStep(placement, traced))
         except ScriptEndedError:
             return None
+        self._program.forget()
         self._next.put(NextStep(placement, is_settled=True))
         while not isinstance(result := self._results.get(), _Ended):
             pass
@@ -148,6 +153,16 @@ class LiveTraining:
             f"{self._path}: the script ended after {self._num_steps} training steps, where more"
             " were expected: let it train longer, or tune in fewer steps (--tune)."
         )
+
+
+def _own_handler_stays(number: int, handler: Any) -> Any:
+    """Set no handler, as only the main thread may, and return that of the process.
+
+    The process is ended by a kill, so a handler of the script would never be called.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return _set_handler(number, handler)
+    return signal.getsignal(number)
 
 
 def _order(num_placements: int, turns: Turns) -> Iterator[tuple[int, _Use]]:

@@ -95,7 +95,12 @@ class Step:
 
     def _run(self, **tracing: Any) -> Ran:
         graph = self._session.graph
-        batch = next(self._feeds)
+        batch = next(self._feeds, None)
+        if batch is None:
+            raise BadInputError(
+                "the source of the feeds failed in an earlier step, and gives no more batches; "
+                "mend it, and begin again."
+            )
         feeds = {graph.get_tensor_by_name(f"{name}:0"): batch[name] for name in batch}
         with _explained():
             began = time.perf_counter()

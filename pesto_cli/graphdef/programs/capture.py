@@ -9,14 +9,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from pesto_cli.errors import BadInputError
-from pesto_cli.files import atomic_write
 from pesto_cli.graphdef.data_sets import TABLE_INITIALIZER
 from pesto_cli.graphdef.export import flat_step
 from pesto_cli.graphdef.fetches import INIT_OP, feed_names, node_name
@@ -95,21 +93,6 @@ def capture(
     )
     feeds = {name: recording.step.feeds[name] for name in feed_names(meta)}
     return Captured(meta, feeds, is_of_model)
-
-
-def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
-    """Write the arrays that a step is fed, one for each placeholder, for `profile` and `run`."""
-    data = BytesIO()
-    np.savez(data, **{name: _without_objects(value) for name, value in feeds.items()})
-    atomic_write(path, data.getvalue())
-
-
-def _without_objects(value: Any) -> Any:
-    """Return an array of objects as one of bytes, which a file can hold; others unchanged."""
-    if value.dtype != object:
-        return value
-    strings = [item.encode() if isinstance(item, str) else item for item in value.ravel()]
-    return np.array(strings, "S").reshape(value.shape)
 
 
 class _Recording:
