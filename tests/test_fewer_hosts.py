@@ -21,6 +21,7 @@ from pesto_cli.data.result import Progress
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
+from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.devices import accelerators, hosts_of_devices, on_faster_hosts
 from pesto_cli.strategies.fewer_hosts import FEWER_HOSTS, SUFFIX, on_hosts_used_first
@@ -86,6 +87,18 @@ def test_ops_that_cannot_be_on_the_faster_hosts_keep_their_devices() -> None:
     assert (one.permitted[3] == permitted[3]).all()
     assert not one.permitted[:3, permitted.shape[1] // 2 :].any()
     assert on_faster_hosts(one) is None
+
+
+def test_hosts_of_feeds_alone_have_no_accelerators() -> None:
+    names, nan = [f"op_{number}" for number in range(64)], float("nan")
+    graph = labelled(OpGraph.build(names, types=["Placeholder", *["Op"] * 63]))
+    times_us = {"GPU": [nan, *[100.0] * 63], "CPU": [1.0, *[nan] * 63]}
+    fed = Problem.build(graph, times_us, servers(1, 4))
+    assert not fed.allowed[0, 2:].any()  # feeds are on the first CPU
+    fewer = on_faster_hosts(fed)
+    assert fewer is not None
+    names = [fed.machine.devices[index].name for index in accelerators(fewer)]
+    assert names == [each.name for each in fed.machine.devices if each.kind != "CPU"][1:]
 
 
 def test_workers_of_one_computer_are_one_host() -> None:

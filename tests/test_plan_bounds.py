@@ -18,6 +18,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import UnfitError
+from pesto_cli.profile.parts.programs import splits
 from pesto_cli.sharding.problems import prices_of
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.run import run
@@ -150,7 +151,26 @@ def one_copy_taken() -> Problem:
     return by_hand(step, [0, 0, 10, 10, 0, 10])
 
 
-BY_HAND = {one_op: 5, after_constant: 10, before_copies: 10, one_copy_taken: 10}
+def one_copy_waited_for() -> Problem:
+    """An op takes one copy of a number that each part of another op passes on."""
+    step = Step()
+    vector, number = source(step, VECTOR), source(step, NUMBER)
+    both = step.add(spec_of("IdentityN", [VECTOR, NUMBER], [VECTOR, NUMBER]), vector, number)
+    step.add(spec_of("Exp", [VECTOR], [VECTOR]), both)
+    step.add(spec_of("Loop", [NUMBER], [NUMBER]), both + 1, has_rule=False)
+    problem = by_hand(step, [0, 0, 10, 0, 10])
+    parts = prices_of(problem)
+    times = {key: replace(each, ratio=np.array([[0.5, 0.25]])) for key, each in parts.times.items()}
+    return replace(problem, parts=replace(parts, numbers=(2, 4), times=times))
+
+
+BY_HAND = {
+    one_op: 5,
+    after_constant: 10,
+    before_copies: 10,
+    one_copy_taken: 10,
+    one_copy_waited_for: 12.5,
+}
 
 
 @pytest.mark.parametrize("make", BY_HAND)
@@ -159,6 +179,40 @@ def test_the_bound_holds_where_a_plan_needs_less_than_it_seems(make: Callable[[]
     optimum_us = brute_force.optimum_of_plans_us(problem)
     assert optimum_us == BY_HAND[make]
     assert 0 < all_plans_bound_us(problem) <= optimum_us
+
+
+def test_not_all_parts_come_before_an_op_that_takes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "after_all_parts", lambda graph, _: graph)
+    assert all_plans_bound_us(one_copy_waited_for()) > BY_HAND[one_copy_waited_for]
+
+
+def test_the_bound_holds_for_parts_of_added_ops_alone() -> None:
+    """A gradient of batch normalisation with the channels first has such parts."""
+    image, vector = Operand((8, 3, 4, 4), "float32"), Operand((3,), "float32")
+    none = Operand((0,), "float32")
+    attributes = {"T": "float32", "U": "float32", "data_format": "NCHW", "epsilon": 1e-3}
+    gradient = OpSpec(
+        "FusedBatchNormGradV3",
+        (*attributes.items(), ("is_training", True)),
+        (image, image, vector, vector, vector, none),
+        (image, vector, vector, none, none),
+    )
+    step = Step()
+    given = [source(step, operand) for operand in gradient.inputs]
+    step.add(gradient, step.add(spec_of("Exp", [image], [image]), given[0]), *given[1:])
+    problem = by_hand(step, [*[0] * 6, 100, 100])
+    parts = prices_of(problem)
+    named = {
+        index: {each.alternative for each in splits(spec, (2,))}
+        for index, spec in enumerate(parts.specs)
+    }
+    times = {key: each for key, each in parts.times.items() if key[1] in named[key[0]]}
+    assert "batch" not in named[parts.specs.index(gradient)]
+    problem = replace(problem, parts=replace(parts, times=times))
+    for strategy in ("data-parallel", "intra-op"):
+        result = run(problem, strategy, Context(Limits(time_limit_s=5)))
+        assert result.makespan_us == 50
+        assert 0 < all_plans_bound_us(problem) <= 50
 
 
 def mean_of_ratios(patch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
+from priced_problems import priced, random_step
 from random_problems import every_third_contended, random_placement, random_problem
 
 from pesto_cli import api
 from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import FloatArray, OpGraph, Tensor
+from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Result
 from pesto_cli.data.schedule import Schedule, objective
@@ -24,6 +26,8 @@ from pesto_cli.refine import refine
 from pesto_cli.refine.cost import CostData
 from pesto_cli.refine.sampled_cost import evaluate_state
 from pesto_cli.refine.samples import Samples
+from pesto_cli.strategies.context import Context
+from pesto_cli.strategies.run import run
 
 TOGETHER_US, APART_US = 400.0, 398.0
 
@@ -183,3 +187,13 @@ def test_solve_refuses_what_has_nothing_to_sample(pesto: Pesto, tmp_path: Path) 
     assert failed.code == 2
     assert "all samples would be equal" in failed.err
     assert not (tmp_path / "a.json").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_answer_was_refined_robustly_also_if_ops_may_be_split(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    step = random_step(rng, 14)
+    problem = priced(step.graph(), step.specs, two_gpus(), rng)
+    deviation = rng.uniform(0.2, 1.0, (problem.num_ops, problem.num_devices))
+    context = Context(Limits(time_limit_s=0.05, deterministic=True), deviation=deviation)
+    assert run(problem, "pesto", context, robust=True).solution.sampled is not None

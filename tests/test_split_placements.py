@@ -627,6 +627,13 @@ def test_any_plan_is_read_as_it_was_written(
         assert path.read_bytes() == first
 
 
+def test_a_placement_with_more_parts_than_hosts_is_read_again(files: Files, tmp_path: Path) -> None:
+    placed, path = read_placement(files.placement), tmp_path / "p.json"
+    four = {**placed.plan.choices, "product": Choice("rows", (2, 2, 2, 2))}
+    write_placement(path, replace(placed, plan=Plan(four, hosts=(0, 1))))
+    assert read_placement(path).plan == Plan(four, hosts=(0, 1, 0, 0))
+
+
 def test_the_columns_of_parts_are_those_of_the_plan(files: Files) -> None:
     placed, profile = read_placement(files.placement), api.load(files.profile)
     split = split_by(placed, profile.problem)

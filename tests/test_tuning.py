@@ -740,6 +740,13 @@ def test_a_log_is_continued_and_that_of_another_graph_is_refused(
     other = api.export("zoo:RNNLM-tiny")
     with pytest.raises(BadInputError, match=r"log\.json: the profile is of another graph"):
         api.tune(other, two_cpus(), **options)
+    machine = two_cpus().machine
+    away = tuple(replace(device, host="away") for device in machine.devices)
+    moved = replace(two_cpus(), machine=replace(machine, devices=away))
+    with pytest.raises(
+        BadInputError, match=r"log\.json: the tuning began with .* on host '.*'away'"
+    ):
+        api.tune(meta, moved, **options)
 
 
 @pytest.mark.parametrize(

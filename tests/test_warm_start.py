@@ -13,12 +13,14 @@ from random_problems import random_placement, random_problem
 
 from pesto_cli import api
 from pesto_cli.data.graph import OpGraph, Tensor
+from pesto_cli.data.machine import CommModel, Device, Link, Machine
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.schedule import shortfall_bytes
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.evaluation.violations import violations
 from pesto_cli.files import PlacementFile, Profile, placement, write_placement, write_profile
 from pesto_cli.files.tensorflow_names import labelled
-from pesto_cli.strategies.placement_mapping import keep_old_devices, map_placement
+from pesto_cli.strategies.placement_mapping import keep_old_devices, map_placement, start_from
 
 
 def file_of(problem: Problem, device: list[int], rank: list[int]) -> PlacementFile:
@@ -172,6 +174,21 @@ def test_a_bad_warm_start_does_not_worsen_the_result(pesto: Pesto, tmp_path: Pat
     done = pesto("solve", profile, "-o", tmp_path / "p.json", "--warm-start", start, *QUICK)
     assert done.code == 0
     assert api.read_placement(tmp_path / "p.json").predicted["makespan_us"] == 110
+
+
+def test_an_old_order_that_fits_into_memory_is_kept() -> None:
+    tensors = [Tensor(0, 60, [1]), Tensor(2, 60, [3]), Tensor(2, 1, [4])]
+    graph = labelled(OpGraph.build(["a", "b", "c", "d", "e"], tensors))
+    devices = tuple(Device(f"GPU:{index}", "GPU", 100) for index in range(2))
+    ends = (("GPU:0", "GPU:1"), ("GPU:1", "GPU:0"))
+    links = tuple(Link(*pair, CommModel(0.0, 0.0)) for pair in ends)
+    problem = Problem.build(graph, {"GPU": [1.0, 5.0, 1.0, 5.0, 10.0]}, Machine(devices, links))
+    simulator = Simulator(problem)
+    placed = file_of(problem, [0, 0, 0, 0, 1], [0, 1, 2, 3, 0])
+    mapped = map_placement(placed, problem).placement
+    assert not shortfall_bytes(problem, simulator.replay(mapped)).any()
+    found = start_from(placed, simulator).placement
+    assert (found.rank == mapped.rank).all()
 
 
 def test_ops_keep_their_old_device_among_interchangeable_devices() -> None:

@@ -128,6 +128,7 @@ def _earlier(
     known = read_tuning_log(log)
     with about(log):
         check_same(known.profile, meta, cluster)
+        _check_hosts(known.profile, cluster)
         if known.candidates:
             _check_settings(known.settings, settings)
         else:  # no candidate breaks other constraints, but the prices of parts are measured
@@ -138,6 +139,18 @@ def _earlier(
         "are run again, for comparison."
     )
     return known
+
+
+def _check_hosts(profile: Profile, cluster: Cluster) -> None:
+    """Refuse to continue a log if a device is on another host: its times were measured elsewhere."""
+    before = {each.name: each.host for each in profile.problem.machine.devices}
+    for each in cluster.machine.devices:
+        if each.host != before[each.name]:
+            raise BadInputError(
+                f"the tuning began with {each.name} on host {before[each.name]!r}, and it is on "
+                f"{each.host!r} now; the same hosts in the same order were expected: begin with "
+                "another log."
+            )
 
 
 def _of_parts(settings: Mapping[str, Any]) -> Mapping[str, Any]:

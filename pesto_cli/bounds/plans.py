@@ -9,12 +9,18 @@ the points of `PartTimes.curve`. Below the smallest point, f has the value of th
 
 The parts of an op may share its work, so the bound for one device counts its smallest part alone.
 
+If each part computes a copy of an output, an op that takes the output waits for one of the parts
+only. So this op is on a path after the op, but not after all of its parts.
+
+An op whose parts may consist of added ops alone takes no time.
+
 Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
 
 Ops that a split step may lack (`sharding/needed.py`) take no time.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,7 +29,10 @@ from pesto_cli.bounds.load import groups_between_us, spread_between_us, spread_u
 from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
-from pesto_cli.sharding.needed import needed_in_all_plans
+from pesto_cli.data.specs import OpSpec
+from pesto_cli.sharding.alternative import has_main_op
+from pesto_cli.sharding.needed import after_all_parts, needed_in_all_plans
+from pesto_cli.sharding.rules import all_alternatives
 
 
 @cached_per_problem
@@ -40,12 +49,15 @@ def all_plans_bound_us(problem: Problem) -> float:
     part = _relaxed(problem, problem.time_us * least_part, is_alone)
     time_us = part.min_duration_us
     head_us, tail_us = heads(problem.graph, time_us), tails(problem.graph, time_us)
+    after_all_us = tail_us
+    if problem.parts is not None:
+        after_all_us = tails(after_all_parts(problem.graph, problem.parts), time_us)
     path_us = float((head_us + time_us + tail_us).max(initial=0.0))
     return max(
         path_us,
         groups_between_us(part, head_us, tail_us),
         spread_us(work),
-        spread_between_us(work, head_us, tail_us),
+        spread_between_us(work, head_us, after_all_us),
     )
 
 
@@ -63,7 +75,18 @@ def _least_ratios(problem: Problem) -> tuple[FloatArray, FloatArray]:
     parts = problem.parts
     if parts is None:
         return np.ones_like(problem.time_us), np.ones_like(problem.time_us)
-    return (
+    may_lack_op = np.array(
+        [spec is not None and _may_lack_op(spec) for spec in parts.op_specs], dtype=np.bool_
+    )
+    work, part = (
         parts.least(lambda shares, ratios: float(np.nanmin(ratios / shares))),
         parts.least(lambda _, ratios: float(np.nanmin(ratios))),
     )
+    work[may_lack_op] = part[may_lack_op] = 0.0
+    return work, part
+
+
+@lru_cache(maxsize=2**14)
+def _may_lack_op(spec: OpSpec) -> bool:
+    """Return whether an op can be split into parts that consist of added ops alone."""
+    return any(not has_main_op(spec, way) for way in all_alternatives(spec))

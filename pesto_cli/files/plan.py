@@ -108,10 +108,15 @@ def plan_json(plan: Plan) -> Mapping[str, Any]:
             {"alternative": choice.alternative, "sizes": list(choice.sizes)} for choice in number
         ],
         "ops": ops,
-        "hosts": list(plan.hosts),
+        "hosts": _for_each_part(plan.hosts, plan.num_parts),
         "bucket_bytes": plan.bucket_bytes,
-        "islands": list(plan.islands),
+        "islands": _for_each_part(plan.islands, plan.num_parts),
     }
+
+
+def _for_each_part(groups: Sequence[int], num_parts: int) -> list[int]:
+    """Return the host or island of each part; those that a plan does not name are for the first."""
+    return [*groups, *[0] * (num_parts - len(groups))] if groups else []
 
 
 def parts_of(parsed: PartsSchema, plan: Plan, num_placed: int) -> PlacedParts | None:

@@ -105,6 +105,16 @@ def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
     return Program(ops, tuple(_of_each(len(sizes), output) for output in range(len(spec.outputs))))
 
 
+@lru_cache(maxsize=2**14)
+def has_main_op(spec: OpSpec, alternative: Alternative) -> bool:
+    """Return whether parts have ops of the type of the op that is split, and not only added ops."""
+    if alternative.program is Alternative.program or (alternative.size or 1) < 2:
+        return True
+    half = (alternative.size or 1) // 2
+    program = alternative.program(spec, alternative, (half, (alternative.size or 1) - half))
+    return any(not op.name for op in program.ops)
+
+
 @lru_cache
 def _of_each(num_parts: int, output: int) -> tuple[FromOp, ...]:
     """Return an output of each of the first ops of a program."""

@@ -38,12 +38,8 @@ def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArra
     is_taken[np.searchsorted(graph.consumer_tensor * graph.num_ops + graph.consumers, taken)] = True
     is_constant = np.array(graph.types) == "Const"
     without = replace(
-        graph,
-        consumers=graph.consumers[is_taken],
-        consumer_on_host=graph.consumer_on_host[is_taken],
-        consumer_offsets=np.append(0, np.cumsum(is_taken))[graph.consumer_offsets],
+        _with_consumers(graph, is_taken),
         control_edges=graph.control_edges[~is_constant[graph.control_edges[:, 1]]],
-        inputs=None,
     )
     is_needed = graph.successors.degree == 0
     for op in graph.topological_order[::-1].tolist():
@@ -51,6 +47,29 @@ def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArra
         if not is_needed[op] and is_needed[after].any():
             is_needed[op] = not _takes_copies_alone(without, op, specs[op], is_needed)
     return without, is_needed & ~is_constant
+
+
+def after_all_parts(graph: OpGraph, parts: Parts) -> OpGraph:
+    """Return the graph without edges through which an op may wait for one part of another only.
+
+    Each part may compute a copy of some outputs; an op that takes one waits for the copy it takes.
+    """
+    is_copied = np.zeros(graph.num_tensors, dtype=np.bool_)
+    for op, spec in enumerate(parts.op_specs):
+        for output in frozenset[int]().union(*(() if spec is None else _copied_outputs(spec))):
+            is_copied[graph.tensors_of(op)[output]] = True
+    return _with_consumers(graph, ~is_copied[graph.consumer_tensor])
+
+
+def _with_consumers(graph: OpGraph, is_kept: BoolArray) -> OpGraph:
+    """Return the graph with some entries of `consumers`; it lacks `inputs`."""
+    return replace(
+        graph,
+        consumers=graph.consumers[is_kept],
+        consumer_on_host=graph.consumer_on_host[is_kept],
+        consumer_offsets=np.append(0, np.cumsum(is_kept))[graph.consumer_offsets],
+        inputs=None,
+    )
 
 
 def _takes_copies_alone(graph: OpGraph, op: int, spec: OpSpec | None, is_needed: BoolArray) -> bool:

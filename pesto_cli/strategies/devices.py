@@ -24,10 +24,10 @@ LEAST_WORK_SHARE = 0.02
 def accelerators(problem: Problem) -> list[int]:
     """Return the indices of the devices that are not CPUs, or of all devices if all are CPUs.
 
-    A device on which the constraints permit no op is left out.
+    A device on which no op may run is left out.
     """
     machine = problem.machine
-    usable = np.flatnonzero(problem.permitted.any(axis=0) | (problem.num_ops == 0)).tolist()
+    usable = np.flatnonzero(problem.allowed.any(axis=0) | (problem.num_ops == 0)).tolist()
     types = [machine.device_type(device.kind) for device in machine.devices]
     return [index for index in usable if types[index] != "CPU"] or usable
 

@@ -24,7 +24,12 @@ from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.ilp.pairwise import Pairs, total_cost
-from pesto_cli.sharding.alternative import Alternative, aligned_shares, shares_of
+from pesto_cli.sharding.alternative import (
+    Alternative,
+    aligned_shares,
+    has_main_op,
+    shares_of,
+)
 from pesto_cli.sharding.decisions import decisions
 from pesto_cli.sharding.layouts import WHOLE, Layout, Own, Partial, Replicated, Split
 from pesto_cli.sharding.problems import prices_of
@@ -172,7 +177,7 @@ class LayoutProgram:
         """Return the mean of a share over the ops of each node, weighted by time, `[num_nodes]`."""
         work_us = np.bincount(self._node, self._prices.work_us)
         of_work_us = np.bincount(self._node, share * self._prices.work_us)
-        return np.divide(of_work_us, work_us, out=np.ones_like(work_us), where=work_us > 0)
+        return np.divide(of_work_us, work_us, out=np.ones(len(work_us)), where=work_us > 0)
 
     def _is_dealt(self, op: int) -> bool:
         """Return whether an op is together with a variable, so that it is dealt to a device."""
@@ -214,10 +219,20 @@ class LayoutProgram:
         )
 
     def _share(self, op: int, way: Alternative, sizes: tuple[int, ...]) -> float:
-        """Return the time of the longest part, divided by that of the op on the fastest device."""
-        fastest, whole = max(self._weights), way.size or 1
+        """Return the time of the longest part, divided by that of the op on the fastest device.
+
+        Parts that consist of added ops are not priced as parts. Each counts with its share.
+        """
+        fastest, whole, spec = max(self._weights), way.size or 1, self._parts.spec(op)
+        assert spec is not None
+
+        def ratio(share: float) -> float:
+            if not has_main_op(spec, way):
+                return share
+            return float(np.nanmin(self._parts.part_ratio(op, way.name, share)))
+
         return max(
-            float(np.nanmin(self._parts.part_ratio(op, way.name, size / whole))) * fastest / weight
+            ratio(size / whole) * fastest / weight
             for size, weight in set(zip(sizes, cycle(self._weights)))
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from pesto_cli.bounds.canonical import canonical_place, rounded
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.schedule import Schedule
+from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.evaluation.simulator import Simulator
 
 # Number of draws of `random_order`; odd, so that the median is one of them.
@@ -35,7 +35,7 @@ def ordered(simulator: Simulator, device: IntArray) -> Schedule:
         simulator.list_schedule(device, _priority(simulator.problem, -rounded(rank_us)))
         for rank_us in ranks_us
     ]
-    return min(schedules, key=lambda schedule: schedule.makespan_us)
+    return min(schedules, key=lambda schedule: objective(simulator.problem, schedule))
 
 
 def in_order_of_depth(simulator: Simulator, device: IntArray) -> Schedule:

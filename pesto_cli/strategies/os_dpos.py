@@ -103,7 +103,7 @@ def split_critical_ops(problem: Problem, plan: Plan, context: Context) -> Soluti
     first = _first_round(problem, plan, context)
     best, left = _placed(problem, plan, first), math.inf
     if context.limits.deterministic:
-        left = context.limits.time_limit_s * 1e6 / (TRY_US_PER_OP * best.problem.num_ops)
+        left = context.limits.time_limit_s * 1e6 / (TRY_US_PER_OP * max(1, best.problem.num_ops))
     for op in _critical_ops(best, first):
         tried = list[tuple[Plan, Solution]]()
         for choice in _choices(problem, plan, op):

@@ -84,10 +84,10 @@ def _completed(
 
 
 def start_from(placed: PlacementFile, simulator: Simulator) -> MappedPlacement:
-    """Map a placement as `map_placement`, with the order of a list schedule if that is faster."""
+    """Map a placement as `map_placement`, with the order of a list schedule if that is better."""
     mapped = map_placement(placed, simulator.problem)
-    listed = ordered(simulator, mapped.placement.device)
-    if listed.makespan_us < simulator.replay(mapped.placement).makespan_us:
+    old, listed = simulator.replay(mapped.placement), ordered(simulator, mapped.placement.device)
+    if objective(simulator.problem, listed) < objective(simulator.problem, old):
         return replace(mapped, placement=listed.placement)
     return mapped
 

@@ -72,7 +72,7 @@ def split_or_whole(
         before = Entry(FEWER_HOSTS, start, start, was_searched=True)
         built = replace(built, entries=[before, *built.entries])
     found = _refined(placer, whole_ops, built, context, shares(share(built.left, 1.0)))
-    solution = _best(found)
+    solution = _best(found, robust=placer.robust)
     unsplit = [each for each in found if not each.is_rewritten]
     return replace(
         solution,
@@ -220,7 +220,7 @@ def _refined(
             ended += part
             found.append(trial.continued(share(part, ended), whole))
             if trial is trials[0]:
-                whole = _best([whole, found[-1]])
+                whole = _best([whole, found[-1]], robust=placer.robust)
     return found
 
 
@@ -262,5 +262,9 @@ def _trial(placer: Placer, entry: Entry, context: Context, before: Solution) -> 
     return _Trial(entry.best, continued, takes_whole=isinstance(entry.way, BesideWhole))
 
 
-def _best(solutions: Sequence[Solution]) -> Solution:
+def _best(solutions: Sequence[Solution], *, robust: bool = False) -> Solution:
+    """Return the best solution; if robust, of those that were refined robustly, if any were."""
+    sampled = [(each, each.sampled) for each in solutions if each.sampled is not None]
+    if robust and sampled:
+        return min(sampled, key=lambda each: (each[0].objective[0], each[1].mean_us))[0]
     return min(solutions, key=lambda solution: solution.objective)

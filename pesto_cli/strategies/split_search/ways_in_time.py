@@ -54,7 +54,9 @@ class WaysInTime:
         self._share, self.share_used = share, 0.0
         self._num_ways, self._num_left_out = 0, 0
         self._before = [] if context.split_start is None else [AsBefore(context.split_start)]
-        self._whole, self._best = whole, (0, math.inf)
+        # One accelerator has nothing to share.
+        self._whole = whole if len(accelerators(problem)) > 1 else None
+        self._best = (0, math.inf)
         self._objectives = dict[int, tuple[int, float]]()
 
     def each(self, better: Callable[[], Solution] | None = None) -> Iterator[Way]:
