@@ -142,7 +142,7 @@ def _earlier(
 
 
 def _check_hosts(profile: Profile, cluster: Cluster) -> None:
-    """Refuse to continue a log if a device is on another host: its times were measured elsewhere."""
+    """Refuse to continue a log if a device is on another host now, as its times are of that one."""
     before = {each.name: each.host for each in profile.problem.machine.devices}
     for each in cluster.machine.devices:
         if each.host != before[each.name]:

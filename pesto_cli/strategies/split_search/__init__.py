@@ -17,7 +17,7 @@ from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import PlanSet, Solution
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.evaluation.sampling import deviation_of_parts
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
@@ -155,7 +155,7 @@ def _constructed(
             continue
         try:
             entry = Entry.of(way, problem, context)
-        except BadInputError as error:
+        except (BadInputError, InfeasibleError) as error:
             notes = (*notes, f"{way.name}: {error}".replace(": use another strategy.", "."))
             continue
         ways.note(way, entry.start)

@@ -17,7 +17,7 @@ from pesto_cli.data.labels import Phase
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.sharding.alternative import aligned_shares, shares_of
 from pesto_cli.strategies.data_parallel import dealt_solution, input_extents
 from pesto_cli.strategies.devices import accelerators
@@ -46,7 +46,7 @@ def with_equal_ends(problem: Problem, solution: Solution, num_rounds: int) -> So
         sized = resized(problem, plan, units.tolist())
         try:
             found.append(dealt_solution(problem, sized, device_of_part))
-        except BadInputError:  # a part is smaller than those with a price
+        except (BadInputError, InfeasibleError):  # a part has no price, or no device
             break
         ends_us = _ends_us(problem, found[-1])
     return min(found, key=lambda each: each.objective)

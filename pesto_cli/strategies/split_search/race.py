@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.solution import Solution
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, InfeasibleError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine import STAGES_NEAR_START, justified, refine
 from pesto_cli.strategies.context import Context
@@ -103,7 +103,7 @@ class Entry:
             return self, 0.0
         try:
             entry = self.of(new, whole.asked, context)
-        except BadInputError:  # no op is worth splitting
+        except (BadInputError, InfeasibleError):  # no op is worth splitting
             return self, built
         spent = built + BESIDE_SHARE
         entry = entry.refined(context, shares(limits)(BESIDE_SHARE, spent))
