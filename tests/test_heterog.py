@@ -317,7 +317,8 @@ def preferred_by_hand(policy: HeteroG, problem: Problem, action: int) -> tuple[P
     environment = policy.environment(problem)
     assert isinstance(environment, Plans)
     state = State.initial(policy, problem.num_devices, 0)
-    state = replace(state, weights=preferring(state.weights, action, policy.prior))
+    for each in (1 - action % 2, action):  # the second one takes the place of the first one
+        state = replace(state, weights=preferring(state.weights, each, policy.prior))
     uniform, trainer = environment.uniform(), Trainer(policy, state.network)
     q = np.exp(
         policy.network.log_probabilities(state.weights, environment.inputs, uniform[:1].T).numpy()

@@ -44,10 +44,10 @@ def best_action(costs_us: Sequence[Mapping[int, float]]) -> int | None:
 
 
 def preferring(weights: Weights, action: int, probability: float) -> Weights:
-    """Return weights that prefer an action.
+    """Return weights that prefer an action, in place of those that were preferred before.
 
     probability: of this action in each decision at least, if the other weights prefer none.
     """
-    preference = weights[PREFERENCE].copy()
-    preference[action] += np.log(probability / (1 - probability) * max(len(preference) - 1, 1))
+    preference = np.zeros_like(weights[PREFERENCE])
+    preference[action] = np.log(probability / (1 - probability) * max(len(preference) - 1, 1))
     return {**weights, PREFERENCE: preference}
