@@ -1,5 +1,6 @@
 """Tests of feeds: small valid data by default, or the user's data."""
 
+import zipfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from training_graphs import exported
 
 from pesto_cli.errors import BadInputError
+from pesto_cli.files.arrays import write_arrays
 from pesto_cli.runtime.feeds import batches, write_feeds
 
 FEEDS = {"words": np.full([2, 3], 7), "scale": np.array(0.5)}
@@ -69,6 +71,11 @@ def test_written_feeds_are_read_as_they_were(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["a/b"], half)
     write_feeds(path, {"file": words, "allow_pickle": np.arange(4).reshape(2, 2), "a/b": half})
     assert path.read_bytes() == before
+    wrong = {"file": np.array([[b"a", b"b"]] * 2), "file.lengths": np.full((2, 2), 10**12)}
+    with zipfile.ZipFile(path, "w") as archive:
+        write_arrays(archive, wrong)
+    with pytest.raises(BadInputError, match=r"no placeholder 'file\.lengths'"):
+        first(meta, path)
 
 
 def test_without_data_an_open_shape_is_refused_with_the_remedy() -> None:

@@ -181,9 +181,12 @@ def _with_lengths(arrays: Mapping[str, Any]) -> Batch:
 
 def _is_of_lengths(name: str, arrays: Mapping[str, Any]) -> bool:
     """Return whether an array has the lengths of the items of another one."""
-    of = name.removesuffix(LENGTHS)
-    both = of != name and name in arrays and of in arrays and arrays[of].dtype.kind == "S"
-    return both and arrays[of].shape == arrays[name].shape and arrays[name].dtype.kind == "i"
+    items, lengths = arrays.get(name.removesuffix(LENGTHS)), arrays.get(name)
+    if items is lengths or items is None or lengths is None or items.shape != lengths.shape:
+        return False
+    if (items.dtype.kind, lengths.dtype.kind) != ("S", "i"):
+        return False
+    return bool(((lengths >= 0) & (lengths <= items.dtype.itemsize)).all())
 
 
 def source_file(source: str) -> Path:
