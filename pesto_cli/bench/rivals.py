@@ -63,9 +63,14 @@ def with_seeds(job: Job) -> tuple[Job, ...]:
     return tuple(replace(job, effort=replace(job.effort, seed=seed)) for seed in seeds)
 
 
+def by_step(records: Iterable[Record]) -> list[Record]:
+    """Return records with the shortest step first; OOM is the longest."""
+    return sorted(records, key=lambda each: (not each.fits, each.step_us))
+
+
 def median(records: Iterable[Record]) -> Record:
-    """Return the record with the median step, of runs with several seeds; OOM is the longest."""
-    ordered = sorted(records, key=lambda each: (not each.fits, each.step_us))
+    """Return the record with the median step, of runs with several seeds; see `by_step`."""
+    ordered = by_step(records)
     return ordered[len(ordered) // 2]
 
 

@@ -1,4 +1,4 @@
-"""Policies with the published sizes and settings; the defaults are smaller, for two cores."""
+"""Policies with the published sizes and settings. The defaults are smaller, to run on two cores."""
 
 from collections.abc import Mapping
 

@@ -18,9 +18,10 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError, UnfitError
 from pesto_cli.learned.graph_attention import NUM_WAYS
-from pesto_cli.sharding.alternative import aligned_shares, has_main_op
+from pesto_cli.sharding.alternative import aligned_shares
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
+from pesto_cli.sharding.times import check_priced
 from pesto_cli.sharding.variables import choices_of
 from pesto_cli.strategies.data_parallel import (
     VariableLayout,
@@ -124,10 +125,7 @@ def _priced(parts: Parts, ways: Ways) -> tuple[Ways, tuple[str, ...]]:
     for number, way in enumerate(ways):
         try:
             for decision, op in {decision: op for op, decision in way.items()}.items():
-                size, spec = decision.alternative.size, parts.spec(op)
-                assert spec is not None
-                if size is not None and has_main_op(spec, decision.alternative):
-                    parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)
+                check_priced(parts, op, decision)
         except BadInputError as error:
             priced[number] = {}
             notes[f"a way to replicate is left out: {error}"] = None

@@ -108,10 +108,10 @@ def one_op_each(spec: OpSpec, alternative: Alternative, sizes: tuple[int, ...]) 
 @lru_cache(maxsize=2**14)
 def has_main_op(spec: OpSpec, alternative: Alternative) -> bool:
     """Return whether parts have ops of the type of the op that is split, and not only added ops."""
-    if alternative.program is Alternative.program or (alternative.size or 1) < 2:
+    size = alternative.size
+    if alternative.program is Alternative.program or size is None or size < 2:
         return True
-    half = (alternative.size or 1) // 2
-    program = alternative.program(spec, alternative, (half, (alternative.size or 1) - half))
+    program = alternative.program(spec, alternative, (size // 2, size - size // 2))
     return any(not op.name for op in program.ops)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from pesto_cli.data.columns import BoolArray, FloatArray, IntArray
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.problem import Problem
+from pesto_cli.sharding.alternative import has_main_op
 from pesto_cli.sharding.decisions import Decision
 from pesto_cli.sharding.expansion import Expansion
 
@@ -28,6 +29,17 @@ def split_times_us(problem: Problem, parts: Parts, expansion: Expansion) -> Floa
     time_us[is_part] *= _ratios(parts, expansion.decided, op, part)
     time_us[is_added] = _added_us(problem, parts, expansion, is_added, time_us[is_added])
     return time_us
+
+
+def check_priced(parts: Parts, op: int, decision: Decision) -> None:
+    """Check that all parts of an op have prices; parts that consist of added ops need none.
+
+    Raises:
+        BadInputError: see `Parts.part_ratio`.
+    """
+    size = decision.alternative.size
+    if size is not None and has_main_op(decision.spec, decision.alternative):
+        parts.part_ratio(op, decision.alternative.name, min(decision.sizes) / size)
 
 
 def _ratios(

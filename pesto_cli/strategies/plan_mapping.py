@@ -21,10 +21,10 @@ from pesto_cli.diff import LostSplit, MappedSplit, WhyWhole, unchanged_choices
 from pesto_cli.errors import BadInputError, PestoError
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import PlacementFile
-from pesto_cli.sharding.alternative import has_main_op
 from pesto_cli.sharding.decisions import Decision, decisions
 from pesto_cli.sharding.problems import Rewritten, prices_of, rewritten
 from pesto_cli.sharding.rules.variables import is_variable
+from pesto_cli.sharding.times import check_priced
 from pesto_cli.sharding.variables import variable_decisions
 from pesto_cli.strategies.placement_mapping import start_from
 
@@ -138,12 +138,7 @@ def _kept_choices(
 def _are_priced(parts: Parts, decided: Mapping[int, Decision]) -> bool:
     try:
         for op, decision in decided.items():
-            spec = parts.spec(op)
-            if spec is not None and not has_main_op(spec, decision.alternative):
-                continue
-            for size in decision.sizes:
-                share = size / (decision.alternative.size or size)
-                parts.part_ratio(op, decision.alternative.name, share)
+            check_priced(parts, op, decision)
     except BadInputError:
         return False
     return True

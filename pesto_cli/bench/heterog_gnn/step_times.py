@@ -1,6 +1,5 @@
 """HeteroG's Table 1 with its learned policy: step times on 8 GPUs of three kinds."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,7 @@ from pesto_cli.bench.heterog_gnn.runs import (
 from pesto_cli.bench.models import BenchModel
 from pesto_cli.bench.published import published
 from pesto_cli.bench.record import Record
-from pesto_cli.bench.rivals import NUM_SEEDS, Runs, median, runs_of
+from pesto_cli.bench.rivals import NUM_SEEDS, Runs, by_step, median, runs_of
 from pesto_cli.bench.runs import Job, Records
 from pesto_cli.report.markdown import markdown_table
 
@@ -47,7 +46,10 @@ def _jobs(request: ExperimentRequest) -> list[Job]:
 
 @dataclass(frozen=True)
 class Found:
-    """The records of a model. runs: that of the policy is the median of its seeds."""
+    """The records of a model.
+
+    runs: that of the policy is the median of its seeds. seeds: all of these, see `by_step`.
+    """
 
     runs: Runs
     seeds: Sequence[Record]
@@ -59,8 +61,8 @@ class Found:
     @property
     def least_gain(self) -> float | None:
         """The gain of the policy with the seed whose step is longest."""
-        longest_us = max(each.step_us if each.fits else math.inf for each in self.seeds)
-        return _gain(longest_us, self.runs)
+        longest = self.seeds[-1]
+        return _gain(longest.step_us if longest.fits else None, self.runs)
 
 
 def _gain(step_us: float | None, runs: Runs) -> float | None:
@@ -69,7 +71,7 @@ def _gain(step_us: float | None, runs: Runs) -> float | None:
 
 
 def _found(model: BenchModel, request: ExperimentRequest, records: Records) -> Found:
-    seeds = [records[job] for job in from_scratch(model, request.effort)]
+    seeds = by_step(records[job] for job in from_scratch(model, request.effort))
     runs = runs_of(_of(model, request), records).records
     return Found(Runs({**runs, POLICY: median(seeds)}), seeds)
 
@@ -95,8 +97,7 @@ def _report(request: ExperimentRequest, records: Records) -> Report:
 
 
 def _line(model: BenchModel, found: Found) -> list[str]:
-    row, runs = row_of(model), found.runs
-    seeds = sorted(found.seeds, key=lambda each: (not each.fits, each.step_us))
+    row, runs, seeds = row_of(model), found.runs, found.seeds
     best_s = row.best_baseline_s if row else None
     return [
         title(model),
