@@ -12,7 +12,7 @@ from pesto_cli.bounds import lower_bound_us
 from pesto_cli.bounds.plans import all_plans_bound_us
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.solution import PlanSet, Solution
+from pesto_cli.data.solution import Solution
 from pesto_cli.errors import about
 from pesto_cli.evaluation.simulator import replay
 from pesto_cli.learned.environment import Environment
@@ -43,21 +43,19 @@ def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
     started()
     is_over = context.limits.begin()
     incumbent, environment = Incumbent(problem, context), policy.environment(problem)
-    bound_us, holds_for = lower_bound_us(problem), PlanSet.ASKED_GRAPH
-    if problem.parts is not None:
-        bound_us, holds_for = all_plans_bound_us(problem), PlanSet.ALL_PLANS
+    bound_us = lower_bound_us if problem.parts is None else all_plans_bound_us
     incumbent.begin(policy.name)
-    incumbent.prove(bound_us)
     learned = _learned(policy, state, environment, context, incumbent, is_over)
-    for source, solution in chain(_starts(policy, problem, context), learned):
+    for number, found in enumerate(chain(_starts(policy, problem, context), learned)):
+        source, solution = found
         incumbent.offer(source, solution.schedule, solution.problem)
         if incumbent.schedule is solution.schedule:
             best = solution
+        if number == 0:  # the first solution is shown before its bound is known
+            incumbent.prove(bound_us(problem))
         if incumbent.is_optimal:
             break
-    return replace(
-        best, lower_bound_us=bound_us, bound_holds_for=holds_for, notes=environment.notes
-    )
+    return replace(best, notes=environment.notes)
 
 
 def _start(policy: Policy, problem: Problem, seed: int) -> tuple[Policy, State]:

@@ -32,18 +32,20 @@ class NearData:
     ) -> None:
         graph = split.problem.graph
         self._split, self._problem, self._graph = split, split.problem, graph
-        self._of_host, self._stage = of_host, stage
+        self._of_host = of_host
         self._order = graph.topological_order
         self._is_free = device_of_group[graph.colocation_group] < 0
         # Single elements are read several times faster from lists.
         self._device: list[int] = device_of_group.tolist()
         self._group: list[int] = graph.colocation_group.tolist()
         self._host: list[int] = split.host.tolist()
+        self._stage: list[int] = stage.tolist()
         self._bytes: list[int] = graph.tensor_bytes.tolist()
         self._producer: list[int] = graph.tensor_producer.tolist()
         self._consumers: list[int] = graph.consumers.tolist()
         self._first_taker: list[int] = graph.consumer_offsets.tolist()
         self._everywhere = [*range(self._problem.num_devices)]
+        self._homes: dict[tuple[int, int], list[int]] = {}
         self._devices: dict[bytes, list[int]] = {}
         self._known_us: dict[tuple[int, int, int], float] = {}
         self._shared_us = [0.0] * self._problem.num_devices
@@ -117,17 +119,20 @@ class NearData:
         host = self._host[op]
         if host < 0:
             return self._everywhere
-        home: list[int] = np.flatnonzero(self._of_host[self._stage[op], host]).tolist()
-        return home
+        key = self._stage[op], host
+        if key not in self._homes:
+            self._homes[key] = np.flatnonzero(self._of_host[key]).tolist()
+        return self._homes[key]
 
     def _pulls_of_consumers(self, op: int) -> list[int]:
         """Return the bytes that placed ops take from an op on each device."""
-        pulls = [0] * len(self._everywhere)
+        pulls, device_of, group = [0] * len(self._everywhere), self._device, self._group
         for tensor in self._graph.tensors_of(op):
+            pull = 1 + self._bytes[tensor]
             for taker in self._takers(tensor):
-                device = self._device_of(taker)
+                device = device_of[group[taker]]
                 if device >= 0:
-                    pulls[device] += 1 + self._bytes[tensor]
+                    pulls[device] += pull
         return pulls
 
     def _pulls_of_inputs(self, op: int) -> list[int]:
