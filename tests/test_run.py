@@ -321,6 +321,7 @@ def test_invalid_requests_are_refused(files: Path, profile: Profile, pesto: Pest
             "single,placed.json",
         ),
         (("--placement", "placed.json", "--profile", "other.profile.json"), "of another machine"),
+        (("--placement", "expert"), "expert does not exist"),
         (("--verify", "--steps", 1), "sets no device"),
         (("--feeds", "none.npz"), "none.npz does not exist"),
     ):

@@ -118,7 +118,8 @@ def run(
     if graph.suffix != ".py":
         meta, is_unplaced = _checked_meta(graph, bool(names), verify, quiet)
     priced = None if profile is None else api.read_profile(profile)
-    given = {name: api.read_placement(name) for name in names if name not in api.STRATEGIES}
+    files = [name for name in names if compare is None or name not in api.STRATEGIES]
+    given = {name: api.read_placement(name) for name in files}
     with connected(machine, open_ports, quiet) as cluster:
         if priced is not None:
             api.check_same_machine(priced, cluster.machine)
