@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import training_graphs
 
+from pesto_cli.graphdef.outside_step import variable_of
 from pesto_cli.graphdef.read import StepGraph, read_step
+from pesto_cli.graphdef.tensorflow import tensorflow
 
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in range(2)]
 
@@ -53,6 +55,29 @@ def test_tensorflow_runs_every_group_on_its_device(kind: str, seed: int) -> None
     ran = chosen.keys() & seen.keys()
     assert len(ran) > 0.5 * len(chosen)
     assert {name for name in ran if chosen[name] not in seen[name]} == set()
+
+
+def test_reading_the_name_of_a_variable_does_not_change_its_handle() -> None:
+    node = tensorflow().compat.v1.NodeDef(name="v", op="VarHandleOp")
+    assert variable_of(node) == ("", "v")
+    assert not node.attr
+
+
+def test_handles_of_one_variable_are_together_and_count_once() -> None:
+    def build(tf: Any) -> list[Any]:
+        ops = tf.raw_ops
+        handles = [
+            ops.VarHandleOp(dtype=tf.float32, shape=[5], shared_name=shared, name=name)
+            for name, shared in (("v", "v"), ("again", "v"), ("other", "w"))
+        ]
+        reads = [ops.ReadVariableOp(resource=each, dtype=tf.float32) for each in handles]
+        return [tf.add_n(reads).op]
+
+    graph = read_step(training_graphs.exported(build)).graph
+    first, again, other = (graph.index_of[name] for name in ("v", "again", "other"))
+    group = graph.colocation_group
+    assert group[first] == group[again] != group[other]
+    assert sorted(graph.resident_bytes[[first, again, other]].tolist()) == [0, 20, 20]
 
 
 def test_tensorflow_moves_an_op_that_is_split_from_its_group() -> None:

@@ -109,6 +109,16 @@ def lstm():
     )
     return model, [tf.TensorSpec([4, 6, 3], name="x"), tf.TensorSpec([4, 2], name="y")]
 
+def named_loss():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="entropy")
+    return compiled([keras.Input((8,), batch_size=4), keras.layers.Dense(5)], loss=loss)
+
+def a_loss_for_two_outputs():
+    images = keras.Input((8,), batch_size=4)
+    model = keras.Model(images, [keras.layers.Dense(2)(images), keras.layers.Dense(3)(images)])
+    model.compile("sgd", ["mse"])
+    return model
+
 def not_compiled():
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 """
@@ -173,6 +183,29 @@ def test_a_script_that_was_changed_within_a_second_is_read_again(tmp_path, monke
         os.utime(script, (10**9, 10**9))
         assert script_function(script, "number")() == number
     assert [*tmp_path.iterdir()] == [script]
+
+
+def test_a_builder_may_import_modules_beside_it_and_define_dataclasses(tmp_path):
+    (tmp_path / "sizes_of_layers.py").write_text("WIDTH = 4\n")
+    (tmp_path / "script.py").write_text(
+        """from __future__ import annotations
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+@dataclass
+class Config:
+    width: int
+
+def build():
+    from sizes_of_layers import WIDTH
+    x = tf.compat.v1.placeholder(tf.float32, [Config(WIDTH).width], name="x")
+    return tf.identity(x, name="y").op
+"""
+    )
+    before = [*sys.path]
+    meta = export(f"{tmp_path}/script.py:build")
+    assert (feed_names(meta), sys.path) == (("x",), before)
 
 
 def test_a_v1_graph_exports_with_a_static_feed_and_learns(folder):
@@ -272,6 +305,12 @@ def test_a_keras_cnn_trains_as_it_does_eagerly(folder):
     assert "FusedBatchNormV3" in op_types(meta) or "Rsqrt" in op_types(meta)
 
 
+def test_the_targets_of_a_sparse_loss_with_another_name_are_class_numbers(folder):
+    meta = export(f"{folder}/models.py:named_loss")
+    (targets,) = (node for node in meta.graph_def.node if node.name == "targets")
+    assert targets.attr["dtype"].type == tensorflow().int32.as_datatype_enum
+
+
 def test_a_keras_lstm_keeps_its_loop_as_one_op_and_trains_as_it_does_eagerly(folder):
     meta = export(f"{folder}/models.py:lstm")
     loops = [node for node in meta.graph_def.node if node.op in ("While", "StatelessWhile")]
@@ -298,6 +337,39 @@ def test_values_too_large_for_the_graph_are_drawn_with_the_same_distribution(mon
     assert drawn["w"].std() == pytest.approx(2, abs=0.2)
     assert built["zeros"].op.type == "Fill"
     np.testing.assert_array_equal(drawn["ids"], np.arange(4))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([True, False]),
+        np.array([-128, 127, 5], "i1"),
+        np.array([np.nan, 1, 2], "f4"),
+        np.array([b"a", b"b"], dtype=object),
+        np.array([b"a", b"a"], dtype=object),
+        np.array([], "f4"),
+        np.float32(2),
+        np.array([1, 2, 2]).astype(tensorflow().bfloat16.as_numpy_dtype),
+    ],
+    ids=str,
+)
+def test_values_of_every_type_are_kept(value):
+    from pesto_cli.graphdef import initial_values as module
+
+    tf = tensorflow()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        (build,) = module.initial_values({"v": value}).values()
+        kept = session.run(build())
+    np.testing.assert_array_equal(kept, value)
+
+
+def test_large_values_of_bfloat16_are_drawn(monkeypatch, caplog):
+    from pesto_cli.graphdef import initial_values as module
+
+    monkeypatch.setattr(module, "EMBEDDED_BYTES", 1000)
+    value = np.arange(1000).astype(tensorflow().bfloat16.as_numpy_dtype)
+    module.initial_values({"w": value})
+    assert "1 variables with" in caplog.text
 
 
 # --- SavedModel
@@ -472,6 +544,7 @@ def test_the_error_for_several_signatures_lists_them(saved):
             {"feeds": {"images": (4, 8, 8, 3), "targets": (4, 1)}},
             r"--feed targets=4,1: the shape in the model is \[\?\]. Replace only",
         ),
+        ("models.py:a_loss_for_two_outputs", {}, "2 outputs and 1 losses; a loss for each output"),
         ("models.py:not_compiled", {}, "is not compiled"),
         ("damaged.py:build", {}, "damaged.py: cannot be imported in line 2: SyntaxError"),
         ("failing.py:build", {}, "in line 3: ModuleNotFoundError: No module named 'no_such_mod"),
@@ -546,6 +619,6 @@ def test_a_graph_without_fetches_and_with_several_sinks_is_refused(tmp_path):
 def test_feeds_are_read_from_the_command_line():
     assert parse_feed("images=32,224,224,3") == ("images", (32, 224, 224, 3))
     assert parse_feed("rate=") == ("rate", ())
-    for text in ("images", "=3", "x=a,b", "x=-1,3"):
+    for text in ("images", "=3", "x=a,b", "x=-1,3", "x=32,,3", "x=,"):
         with pytest.raises(BadInputError, match="NAME=SHAPE"):
             parse_feed(text)

@@ -198,6 +198,24 @@ def test_computed_loop_bounds_agree_with_a_real_run(tmp_path):
         assert loops.iterations(index) == runs[nodes[index].name], nodes[index].name
 
 
+def test_a_bound_is_computed_from_the_result_of_an_earlier_loop():
+    def build(tf):
+        x = tf.compat.v1.placeholder(tf.float32, [3, 3], name="x")
+        limit = tf.constant(3)
+        for _ in range(2):
+            counter, x = tf.while_loop(
+                lambda i, _, limit=limit: i < limit, lambda i, y: (i + 1, tf.tanh(y)), [0, x]
+            )
+            limit = 2 * counter
+        return [tf.identity(x, name="result").op]
+
+    meta = exported(build)
+    nodes = needed_nodes(meta.graph_def, ["result"])
+    loops = Loops(meta.graph_def, nodes, topological_order(nodes))
+    work = [index for index, node in enumerate(nodes) if node.type == "Tanh"]
+    assert [loops.iterations(index) for index in work] == [3, 6]
+
+
 def test_bounds_that_change_or_depend_on_data_are_unknown(tmp_path):
     nodes, loops, _ = counted(tmp_path, DATA_DECIDES, ["by_data", "triangle", "by_stack"])
     forward = [frame for frame in loops.of_unknown_length if "grad" not in frame[-1]]

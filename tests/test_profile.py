@@ -466,6 +466,19 @@ def test_a_loop_cannot_run_on_a_kind_that_lacks_some_of_its_rows(tmp_path, small
     assert times(found, "GPU")["loop/LoopCond"] == 12
 
 
+def test_a_loop_whose_kinds_have_rows_of_different_nodes_is_refused(tmp_path, small_graph):
+    rows = [*ROWS[:4], "loop/mul,GPU,10,", "loop/LoopCond,CPU,2,"]
+    with pytest.raises(BadInputError, match=r"no time for 1 of .* ops: 'loop/LoopCond'"):
+        from_csv(tmp_path, small_graph, rows)
+
+
+def test_feeds_are_free_on_a_host_without_rows(tmp_path):
+    graph = exported(lambda tf: [tf.square(tf.compat.v1.placeholder("float", [2], "x")).op])
+    problem = from_csv(tmp_path, graph, ["Square,GPU,3,"]).problem
+    assert times(from_csv(tmp_path, graph, ["Square,GPU,3,"]), "CPU")["x"] == 0
+    assert problem.graph.num_ops == 2
+
+
 def test_given_bytes_are_divided_among_an_ops_outputs_in_proportion(tmp_path, small_graph):
     graph = from_csv(tmp_path, small_graph, ["head,GPU,3.5,128", *ROWS[1:]]).problem.graph
     head, tail = graph.index_of["head"], graph.index_of["tail"]

@@ -96,6 +96,29 @@ def test_an_op_that_is_given_the_shape_of_a_tensor_has_its_estimated_size() -> N
     assert expected["halves", 0] == 5 * 7 * 4  # an upper bound: it has at most 17 elements
 
 
+def test_more_open_dimensions_than_those_of_an_input_are_estimated_from_above() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        rows = tf.boolean_mask(fed(tf, "x", 50, 8), fed(tf, "mask", 50, dtype="bool"))
+        scores = tf.nn.softmax(tf.matmul(rows, rows, transpose_b=True), name="scores")
+        columns = tf.slice(rows, [0, 0], [-1, fed(tf, "width", dtype="int32")], name="columns")
+        return [tf.reduce_sum(scores) + tf.reduce_sum(columns)]
+
+    expected = bytes_of(read(build).graph)
+    assert expected["scores", 0] == 50 * 50 * 4
+    assert expected["columns", 0] == 50 * 8 * 4
+
+
+def test_sizes_that_strings_decide_are_unknown() -> None:
+    def build(tf: TensorFlow) -> Sequence[TensorFlow]:
+        words = tf.strings.split(fed(tf, "lines", 9, dtype="string")).values
+        numbers = tf.strings.to_hash_bucket_fast(words, 100, name="numbers")
+        return [tf.gather(tf.ones([100, 8]), numbers, name="rows")]
+
+    step = read(build)
+    unknown = {step.graph.names[op] for op in step.graph.tensor_producer[step.size_unknown]}
+    assert {"numbers", "rows"} <= unknown
+
+
 def test_a_constant_shape_that_a_branch_uses_is_known() -> None:
     def build(tf: TensorFlow) -> Sequence[TensorFlow]:
         shape, rows = tf.constant([5, 7]), fed(tf, "rows", 3, 7)

@@ -641,6 +641,11 @@ def test_nodes_in_a_functional_loop_count_only_if_the_loop_itself_was_not_record
     assert op_us(whole, meta, "GPU", "loop") == 11
 
 
+def test_if_every_node_ran_another_number_of_times_the_steps_are_those_of_the_first():
+    runs = [Run(f"n{count}", float(at), 0.5) for count in range(1, 8) for at in range(count)]
+    assert [len(step) for step in steps_by_repetition(runs)] == [len(runs)]
+
+
 def test_steps_are_found_from_repeated_runs():
     """Three steps of a, a loop of two iterations, and c; before them the end of a fourth step."""
     runs = [Run("c", 5.0, 1.0)]

@@ -2,6 +2,7 @@
 
 from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
 from pesto_cli.graphdef.late_reads import late_reads
+from pesto_cli.graphdef.outside_step import HANDLE, variable_of
 from pesto_cli.graphdef.wiring import Wiring
 
 FOLLOWS_ITS_INPUT = frozenset({"Switch", "RefSwitch", "_SwitchN"})
@@ -30,7 +31,8 @@ def colocation_groups(wiring: Wiring) -> list[int]:
     """Return a group number for every node; nodes with the same number must share a device.
 
     A node is in the group of the producers of its references and resource handles, and of a
-    reference variable that it reads after a write (`late_reads`). A Switch is in the group of the
+    reference variable that it reads after a write (`late_reads`). All handles of a variable are in
+    one group, because each device has a variable of this name. A Switch is in the group of the
     producer of its data. All nodes of an outermost frame are in one group. The
     consumers of a variant are in its producer's group, too: a variant could be sent, but its size
     is unknown before the run (a TensorList is as large as what a loop writes to it). `_class`
@@ -40,9 +42,12 @@ def colocation_groups(wiring: Wiring) -> list[int]:
     nodes = wiring.nodes
     groups = UnionFind(len(nodes))
     first_of_frame: dict[str, int] = {}
+    first_handle: dict[tuple[str, str], int] = {}
     for index, (node, frame) in enumerate(zip(nodes, wiring.frames, strict=True)):
         if frame is not None:
             groups.union(first_of_frame.setdefault(frame, index), index)
+        if node.type == HANDLE:
+            groups.union(first_handle.setdefault(variable_of(node.proto), index), index)
         if node.type in FOLLOWS_ITS_INPUT:
             groups.union(node.inputs[0][0], index)
         arguments = wiring.signature(index).inputs

@@ -48,7 +48,7 @@ def parse_feed(text: str) -> tuple[str, tuple[int, ...]]:
     name, equals, sizes = text.partition("=")
     sizes = sizes.strip().strip("()[]")
     try:
-        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+        shape = tuple(map(int, sizes.removesuffix(",").split(","))) if sizes.strip() else ()
     except ValueError:
         shape = (-1,)
     if not name or not equals or any(size < 0 for size in shape):
@@ -109,14 +109,14 @@ def require_static_feeds(fed: Sequence[Any], what: str) -> None:
 
     An open dimension would count as 1 in every cost.
     """
-    shapes = {node.name: node.attr["shape"].shape for node in fed}
-    require_static(
-        {
-            name: None if shape.unknown_rank else [dim.size for dim in shape.dim]
-            for name, shape in shapes.items()
-        },
-        what,
-    )
+    require_static({node.name: _declared_shape(node) for node in fed}, what)
+
+
+def _declared_shape(node: Any) -> list[int] | None:
+    """Return the shape that a placeholder declares; None without a rank."""
+    if "shape" not in node.attr or node.attr["shape"].shape.unknown_rank:
+        return None
+    return [dim.size for dim in node.attr["shape"].shape.dim]
 
 
 def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str) -> None:

@@ -29,13 +29,12 @@ def initial_values(values: Mapping[str, Any]) -> dict[str, Builder]:
     standard deviation of the real values and one seed per variable, and a warning is logged. The
     step costs the same, and a checkpoint can restore the real values.
     """
-    import numpy as np
-
-    varied = {name for name, value in values.items() if value.size > 1 and np.ptp(value) > 0}
+    tf = tensorflow()
+    varied = {name for name, value in values.items() if (value != value.flat[:1]).any()}
     num_bytes = sum(values[name].nbytes for name in varied)
     drawn: set[str] = set()
     if num_bytes > EMBEDDED_BYTES:
-        drawn = {name for name in varied if values[name].dtype.kind == "f"}
+        drawn = {name for name in varied if tf.as_dtype(values[name].dtype).is_floating}
         log.warning(
             "%d variables with %d MiB of values are too large for the graph: they are initialised"
             " at random, with the same mean and standard deviation.",
@@ -80,7 +79,7 @@ def _tensor(name: str, value: Any, varied: set[str], drawn: set[str]) -> Any:
         seed = _seed(name)
         mean, deviation = float(value.mean()), float(value.std())
         return tf.random.stateless_normal(value.shape, seed, mean, deviation, value.dtype)
-    if name in varied or value.size <= 1 or value.dtype.kind not in "fiub":
+    if name in varied or value.size <= 1:
         return tf.constant(value)
     return tf.fill(value.shape, tf.constant(value.flat[0]))
 
@@ -91,7 +90,7 @@ def _drawn(name: str, spec: Any) -> Any:
         return tf.zeros(spec.shape, spec.dtype)
     if spec.shape.rank == 0:
         return tf.constant(SCALAR, spec.dtype)
-    fan_in = math.prod(spec.shape.as_list()[:-1]) if spec.shape.rank > 1 else 2
+    fan_in = max(1, math.prod(spec.shape.as_list()[:-1])) if spec.shape.rank > 1 else 2
     return tf.random.stateless_uniform(spec.shape, _seed(name), 0.0, 2 / fan_in, spec.dtype)
 
 

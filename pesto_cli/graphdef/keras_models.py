@@ -84,10 +84,10 @@ def _inferred_specs(model: Any, feeds: Mapping[str, Shape], what: str) -> tuple[
     input_specs = [_spec(t.name, t.shape, t.dtype, feeds, what) for t in inputs]
     batch = input_specs[0].shape[0]
     targets = []
-    for name, output, loss in zip(outputs, model.outputs, _losses(model), strict=True):
-        sparse = "sparse" in _loss_name(loss)
-        sizes = output.shape[1:-1] if sparse else output.shape[1:]
-        dtype = "int32" if sparse else output.dtype
+    for name, output, loss in zip(outputs, model.outputs, _losses(model, what), strict=True):
+        is_sparse = _is_sparse(loss)
+        sizes = output.shape[1:-1] if is_sparse else output.shape[1:]
+        dtype = "int32" if is_sparse else output.dtype
         given = {name: (batch, *sizes), **feeds}
         target = _spec(name, (inputs[0].shape[0], *sizes), dtype, given, what)
         if batch not in (None, target.shape[0]):
@@ -133,7 +133,7 @@ def _output_names(model: Any) -> list[str]:
     return [f"targets_{name}" for name in names]
 
 
-def _losses(model: Any) -> list[Any]:
+def _losses(model: Any, what: str) -> list[Any]:
     """Return the loss of each output, as given to `compile`."""
     loss = model.loss
     if isinstance(loss, Mapping):
@@ -142,14 +142,24 @@ def _losses(model: Any) -> list[Any]:
         names = zip(model.outputs, model.output_names, strict=True)
         return [loss.get(keys.get(id(tensor), name)) for tensor, name in names]
     if isinstance(loss, (list, tuple)):
+        if len(loss) != len(model.outputs):
+            raise BadInputError(
+                f"{what}: the Keras model {model.name!r} has {len(model.outputs)} outputs and "
+                f"{len(loss)} losses; a loss for each output was expected. Complete the losses of "
+                "`compile`."
+            )
         return list(loss)
     return [loss] * len(model.outputs)
 
 
-def _loss_name(loss: Any) -> str:
-    """Return the lower-case name of a loss that is a string, a function or a Keras object."""
-    name = loss if isinstance(loss, str) else getattr(loss, "name", None)
-    return str(name or getattr(loss, "__name__", "")).lower()
+def _is_sparse(loss: Any) -> bool:
+    """Return whether the targets of a loss are class numbers, by the names of the loss.
+
+    loss: a string, a function or a Keras object, which may have another name than its class.
+    """
+    names = [loss] if isinstance(loss, str) else [type(loss).__name__]
+    names += [getattr(loss, attribute, "") for attribute in ("name", "__name__")]
+    return any("sparse" in str(name).lower() for name in names)
 
 
 def _structured(tensors: Sequence[Any], specs: Sequence[Any], structure: Any) -> Any:

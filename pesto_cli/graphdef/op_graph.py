@@ -9,7 +9,12 @@ from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.graphdef.contraction import LEFT_OUT
 from pesto_cli.graphdef.facts import Facts
-from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
+from pesto_cli.graphdef.memory import (
+    REFERENCE_VARIABLES,
+    forwarded_input,
+    further_handles,
+    resident_bytes,
+)
 from pesto_cli.graphdef.sizes import unbounded
 
 
@@ -28,7 +33,7 @@ def op_graph(step: Facts, members: Sequence[Sequence[int]], open_shapes: bool) -
             *(step.group[members[0]] for members in step.ops.members),
             *[None] * len(step.returns),
         ],
-        resident_bytes=[_resident_bytes(step, op) for op in members],
+        resident_bytes=_resident_bytes(step, members),
         alias_of=[_alias(step, op) for op in members],
         inputs=Inputs.build(_inputs(step)),
     )
@@ -106,11 +111,14 @@ def _check_size(what: str, num_bytes: int) -> int:
     return num_bytes
 
 
-def _resident_bytes(step: Facts, members: Sequence[int]) -> int:
-    """Return the size of an op's variables in bytes."""
-    names = [step.nodes[index].name for index in members]
-    sizes = [resident_bytes(step.nodes[index]) for index in members]
-    return sum(map(_check_size, map(repr, names), sizes))
+def _resident_bytes(step: Facts, members: Sequence[Sequence[int]]) -> list[int]:
+    """Return the size of each op's variables in bytes; one with several handles counts once."""
+    further = further_handles(step.nodes)
+    sizes = [
+        0 if index in further else _check_size(repr(node.name), resident_bytes(node))
+        for index, node in enumerate(step.nodes)
+    ]
+    return [sum(sizes[index] for index in op) for op in members]
 
 
 def _control_edges(step: Facts) -> list[tuple[int, int]]:

@@ -76,8 +76,12 @@ def variable_of(handle: Any) -> tuple[str, str]:
 
     handle: a NodeDef.
     """
-    shared = handle.attr["shared_name"].s.decode()
-    return handle.attr["container"].s.decode(), handle.name if shared in UNSHARED else shared
+    # Reading an attribute that a node lacks would add it to the node.
+    container, shared = (
+        handle.attr[name].s.decode() if name in handle.attr else ""
+        for name in ("container", "shared_name")
+    )
+    return container, handle.name if shared in UNSHARED else shared
 
 
 def devices_of_other_handles(wiring: Wiring, device: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,8 @@ import ast
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -49,7 +50,7 @@ def script_graph(path: Path, function: str, feeds: Mapping[str, Shape]) -> Any:
     Raises BadInputError when the script or the function fails, or its result is not as EXPECTED.
     """
     what = f"{path}:{function}"
-    with keras_without_gpus() as choices, objects_kept_alive():
+    with keras_without_gpus() as choices, objects_kept_alive(), _neighbours_importable(path):
         meta = _script_graph(path, function, feeds, choices)
     warn_of_device_choices(choices, what)
     return meta
@@ -189,18 +190,30 @@ def _module(path: Path) -> ModuleType:
         raise _no_script(path)
     if path.suffix != ".py":
         raise BadInputError(f"{path}: not a Python script.")
-    loader = _SourceLoader(path.stem, str(path))
-    spec = importlib.util.spec_from_loader(path.stem, loader)
+    name = f"script_{path.stem}"  # the script may have the name of an installed module
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.modules[name] = module  # dataclasses look up the module of a class
     try:
-        loader.exec_module(module)
+        with _neighbours_importable(path):
+            loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise script_failed(path, str(path), "cannot be imported", error) from error
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
     return module
+
+
+@contextmanager
+def _neighbours_importable(path: Path) -> Iterator[None]:
+    """Let a script import the modules in its folder, also when its functions run."""
+    folder = str(path.parent.resolve())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:  # the script may have changed the path
+            sys.path.remove(folder)
 
 
 def _attribute(module: ModuleType, name: str, what: str) -> Any:

@@ -69,6 +69,11 @@ class TensorSize:
         return self.shape is not None and None not in self.shape
 
     @property
+    def num_open(self) -> int:
+        """Number of unknown dimensions; 0 if the rank is unknown."""
+        return 0 if self.shape is None else self.shape.count(None)
+
+    @property
     def known_elements(self) -> int:
         """Product of the known dimensions."""
         return math.prod(size for size in self.shape or () if size is not None)
@@ -157,7 +162,8 @@ def _size(
         shape, num_elements = read
         return replace(size, shape=dims if shape is None else shape, num_elements=num_elements)
     elements = _estimate(size, op_type, inputs, sizing)
-    is_known = op_type not in READS_OF_HANDLES and all(source.is_known for source in inputs)
+    is_read = op_type in READS_OF_HANDLES or (inputs and all(each.is_handle for each in inputs))
+    is_known = not is_read and all(source.is_known for source in inputs)
     return replace(size, num_elements=elements, is_known=is_known)
 
 
@@ -197,7 +203,8 @@ def _estimate(
 
     - The output of a Reshape has as many elements as its input.
     - If inputs have unknown dimensions, those of the output come from them: the largest product of
-      an input's unknown dimensions counts.
+      an input's unknown dimensions counts. If the output has more of them than each input, they
+      come from several inputs (a MatMul), or from a known dimension of the largest (a Slice).
     - If all inputs have static shapes, the output is as large as the largest of them, and of the
       tensors whose shapes determine its size (`sizing`, see `_described`).
     - An output that is read from the data behind a handle (a stack, a list), or whose op has only
@@ -217,7 +224,11 @@ def _estimate(
         return data[0].num_elements
     in_doubt = [source for source in data if not source.is_exact]
     if in_doubt:
-        return size.known_elements * max(_unknown_part(source) for source in in_doubt)
+        parts = [_unknown_part(source) for source in in_doubt]
+        if all(source.num_open < size.num_open for source in in_doubt):
+            largest_input = max(source.num_elements or 0 for source in in_doubt)
+            return max(size.known_elements * math.prod(parts), largest_input)
+        return size.known_elements * max(parts)
     if None in sizing:
         return None
     largest = [elements or 1 for elements in (*sizing, *(source.num_elements for source in data))]

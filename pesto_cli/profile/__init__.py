@@ -229,7 +229,8 @@ def _with_free_feeds(
     """
     is_free = graph.labels.has_role(Role.FEED, Role.FETCH)
     host_kind = None if machine.host is None else machine.devices[machine.host].kind
+    unknown = {} if host_kind is None else {host_kind: np.full(graph.num_ops, np.nan)}
     return {
         kind: np.where(is_free, 0.0 if host_kind in (None, kind) else np.nan, column)
-        for kind, column in time_us.items()
+        for kind, column in {**unknown, **time_us}.items()
     }

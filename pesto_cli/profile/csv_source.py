@@ -110,16 +110,18 @@ def _time_us(num_ops: int, timings: Iterable[_Timing]) -> dict[str, FloatArray]:
     A loop can only run on kinds where all its timed nodes have a time. On any other kind the sum
     would lack a part of the loop.
     """
-    us: dict[str, FloatArray] = {}
-    num_rows: dict[str, IntArray] = {}
+    us_of: dict[str, dict[int, dict[str, float]]] = {}  # kind -> op -> node -> us
+    nodes_of: dict[int, set[str]] = {}
     for timing in timings:
-        us.setdefault(timing.kind, np.zeros(num_ops))[timing.op] += timing.us
-        counts = num_rows.setdefault(timing.kind, np.zeros(num_ops, dtype=np.int64))
-        counts[timing.op] += 1
-    if not us:
-        return {}
-    most = np.maximum.reduce(list(num_rows.values()))
-    return {kind: np.where((num_rows[kind] == most) & (most > 0), us[kind], np.nan) for kind in us}
+        name = timing.row.text("name")
+        us_of.setdefault(timing.kind, {}).setdefault(timing.op, {})[name] = timing.us
+        nodes_of.setdefault(timing.op, set()).add(name)
+    time_us = {kind: np.full(num_ops, np.nan) for kind in us_of}
+    for kind, of_ops in us_of.items():
+        for op, of_nodes in of_ops.items():
+            if of_nodes.keys() == nodes_of[op]:
+                time_us[kind][op] = sum(of_nodes.values())
+    return time_us
 
 
 def _check_every_op_is_timed(path: Path, graph: OpGraph, time_us: Mapping[str, FloatArray]) -> None:

@@ -204,7 +204,8 @@ def _captured(
 def _captured_of_model(model: Any, batch: Any, what: str) -> Captured:
     require_single_steps(model, what)
     concrete = traced_on_batch(model, batch, what)
-    values = [each for each in tensorflow().nest.flatten(batch) if each is not None]
+    tensors = tensorflow().nest.flatten(batch, expand_composites=True)
+    values = [each for each in tensors if each is not None]
     names = [tensor.op.name for tensor in arguments(concrete)]
     feeds = {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
     return Captured(function_graph(concrete, what), feeds, is_of_model=True)

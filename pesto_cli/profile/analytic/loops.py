@@ -167,12 +167,13 @@ class Loops:
 
     def _at_exit(self, merge: int) -> Array | None:
         """Return the value of a loop variable after its loop; None if unknown."""
-        counter = self._counter(merge)
-        if counter is None:
+        counter, ways = self._counter(merge), self._constants.entry(merge)
+        initial = None if ways is None else self._constants.value(ways[0])
+        if counter is None or initial is None:
             return None
         start, step = counter
         trips = 0 if step == 0 else self.trips(self.frames[merge])
-        return None if trips is None else np.array(start + step * trips)
+        return None if trips is None else np.array(start + step * trips, dtype=initial.dtype)
 
     def _number(self, index: int) -> Number | None:
         """Return the constant scalar that a node computes; None if unknown or not a number."""

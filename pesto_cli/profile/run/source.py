@@ -135,10 +135,14 @@ def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> 
 
 
 def _merged(parts: Sequence[Measured]) -> Measured:
-    """Merge the measurements of the runs on several device kinds."""
+    """Merge the measurements of the runs on several device kinds.
+
+    A time limit may have ended some runs earlier, so only as many steps as these have count.
+    """
+    num_steps = min(part.num_steps for part in parts)
     return Measured(
-        num_steps=parts[0].num_steps,
-        us={key: us for part in parts for key, us in part.us.items()},
+        num_steps=num_steps,
+        us={key: us[:num_steps] for part in parts for key, us in part.us.items()},
         output_bytes={node: row for part in parts for node, row in part.output_bytes.items()},
         transfers=tuple(copy for part in parts for copy in part.transfers),
         device={node: name for part in parts for node, name in part.device.items()},

@@ -90,6 +90,9 @@ def _newest_run(path: Path) -> tuple[Path, list[str]]:
         if files:
             newest = max(file.parent.name for file in files)
             taken = sorted(file for file in files if file.parent.name == newest)
+            is_run = path.parent.name == "profile" or taken[0].parent != path
+            if pattern == "*.trace.json" and not is_run:
+                return path, []  # a folder with a timeline of each step
             if len(taken) > 1:
                 raise BadInputError(
                     f"{taken[0].parent} has traces of {len(taken)} hosts; the trace of one host was"

@@ -47,7 +47,7 @@ def steps_by_repetition(runs: Sequence[Run]) -> list[list[Run]]:
 
     A node outside of loops runs once in a step. So the number of steps is the smallest number of
     runs that many nodes (`COMMON`) share. The n-th step begins when the first of these nodes starts
-    its n-th run.
+    its n-th run. If no number is shared by many nodes, that of the most nodes counts.
     """
     starts_us: dict[str, list[float]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.start_us):
@@ -55,7 +55,10 @@ def steps_by_repetition(runs: Sequence[Run]) -> list[list[Run]]:
     if not starts_us:
         return []
     nodes_of = Counter(len(starts) for starts in starts_us.values())
-    num_steps = min(count for count, nodes in nodes_of.items() if nodes >= COMMON * len(starts_us))
+    num_steps = min(
+        (count for count, nodes in nodes_of.items() if nodes >= COMMON * len(starts_us)),
+        default=nodes_of.most_common(1)[0][0],
+    )
     once = [starts for starts in starts_us.values() if len(starts) == num_steps]
     return steps_from([min(starts) for starts in zip(*once, strict=True)], runs)
 
