@@ -63,7 +63,8 @@ def _reordered(spec: OpSpec, slot: int, array: Array, axes: tuple[int, ...]) -> 
 
 def _num_groups(spec: OpSpec, inputs: Sequence[Array]) -> int:
     if spec.type == "Conv2DBackpropInput":
-        return int(inputs[0][3] // inputs[1].shape[2])
+        num_channels = inputs[0][3] if len(inputs[0]) == 4 else inputs[1].shape[2]
+        return int(num_channels // inputs[1].shape[2])
     return int(inputs[0].shape[3] // inputs[1][2])
 
 

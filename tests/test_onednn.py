@@ -12,8 +12,9 @@ from pesto_cli.graphdef.read import read_step
 
 
 def convolution(tf: Any) -> list[Any]:
-    """A convolution and its bias, and both their gradients."""
-    image = tf.random.normal([2, 8, 8, 3], seed=1, name="image")
+    """A convolution of a padded image and its bias, and both their gradients."""
+    image = tf.random.normal([2, 6, 6, 3], seed=1, name="image")
+    image = tf.pad(image, [[0, 0], [1, 1], [1, 1], [0, 0]])
     filters = tf.compat.v1.get_variable("filters", [3, 3, 3, 4], use_resource=True)
     flat = tf.compat.v1.get_variable("flat", [2, 2], use_resource=True)
     product = tf.nn.conv2d(image, filters, 1, "SAME", name="conv")
@@ -33,15 +34,20 @@ def separated(device_of_type: Mapping[str, int], names: Mapping[int, str]) -> di
     return {
         node.type: nodes[node.inputs[0][0]].name in waits_for.get(node.name, ())
         for node in nodes
-        if node.type in ("BiasAdd", "BiasAddGrad")
+        if node.type in ("BiasAdd", "BiasAddGrad", "Conv2D")
     }
 
 
-def test_on_a_cpu_a_bias_also_waits_for_the_node_to_which_it_is_added() -> None:
-    assert separated({}, {0: "/device:CPU:0"}) == {"BiasAdd": True, "BiasAddGrad": True}
+TYPES = ("BiasAdd", "BiasAddGrad", "Conv2D")
+
+
+def test_on_a_cpu_the_second_node_of_a_pair_also_waits_for_the_first_one() -> None:
+    assert separated({}, {0: "/device:CPU:0"}) == dict.fromkeys(TYPES, True)
 
 
 def test_no_control_input_is_added_on_gpus_or_between_devices() -> None:
-    assert separated({}, {0: "/device:GPU:0"}) == {"BiasAdd": False, "BiasAddGrad": False}
+    assert separated({}, {0: "/device:GPU:0"}) == dict.fromkeys(TYPES, False)
     cpus = {0: "/device:CPU:0", 1: "/device:CPU:1"}
-    assert separated({"BiasAdd": 1}, cpus) == {"BiasAdd": False, "BiasAddGrad": True}
+    apart = {"BiasAdd": 1, "Conv2D": 2}
+    cpus[2] = "/device:CPU:2"
+    assert separated(apart, cpus) == {"BiasAdd": False, "BiasAddGrad": True, "Conv2D": False}

@@ -133,6 +133,37 @@ def test_unsigned_numbers_are_not_negated(dtype: str, is_negated: bool) -> None:
     assert "sum, input 1 whole" in found
 
 
+@pytest.mark.parametrize(("dtype", "is_sum"), [("int32", True), ("int8", False)])
+def test_small_integers_whose_product_is_wider_are_not_open_sums(dtype: str, is_sum: bool) -> None:
+    inputs = [Operand((4, 3), dtype), Operand((3, 2), dtype)]
+    found = summed_by("BatchMatMulV3", inputs, Operand((4, 2), "int32"), adj_x=False, adj_y=False)
+    assert ("sum of input 0" in found) == is_sum
+
+
+def test_handles_without_a_shape_are_not_split() -> None:
+    handle, indices, rows = (Operand((), "resource"), *[Operand((4,), "int32")] * 2)
+    lookup = OpSpec("ResourceGather", (("batch_dims", 0),), (handle, indices), (rows,))
+    update = OpSpec("ResourceScatterAdd", (), (handle, indices, rows), ())
+    passed = OpSpec("IdentityN", (), (rows, handle), (rows, handle))
+    ways = *alternatives(lookup), *alternatives(update)
+    assert not any(isinstance(way.inputs[0], Split) for way in ways)
+    assert not list(alternatives(passed))
+
+
+def test_images_whose_gradient_is_given_only_their_height_and_width_are_split() -> None:
+    filters, results = np.ones((3, 3, 4, 2)), np.ones((4, 4, 6, 2))
+    gradient = case(
+        "Conv2DBackpropInput",
+        known([4, 6]),
+        filters,
+        results,
+        strides=[1, 1, 1, 1],
+        padding="SAME",
+    )
+    for way in alternatives(gradient.spec):
+        prove(gradient, way, (1,) * (way.size or 2))
+
+
 @pytest.mark.parametrize("shape", [(0, 4, 4, 3), (8, 4, 4, 0)])
 def test_empty_images_are_normalised_whole(shape: tuple[int, ...]) -> None:
     images, vector = Operand(shape, "float32"), Operand(shape[-1:], "float32")

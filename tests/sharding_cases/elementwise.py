@@ -1,6 +1,7 @@
 """Elementwise ops: operands of one shape, broadcast in both directions, and scalars."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,8 +16,7 @@ _GRADIENTS = [name for name in elementwise.RULES if name.endswith("Grad")]
 
 
 @st.composite
-def unary(draw: st.DrawFn, op_type: str, **attributes: Any) -> Case:
-    dtype = "bool" if op_type.startswith("Logical") else "float64"
+def unary(draw: st.DrawFn, op_type: str, dtype: str = "float64", **attributes: Any) -> Case:
     return case(op_type, draw(shapes().flatmap(lambda shape: tensors(shape, dtype))), **attributes)
 
 
@@ -28,9 +28,11 @@ def of_complex_numbers(draw: st.DrawFn, op_type: str) -> Case:
 
 
 @st.composite
-def same_shapes(draw: st.DrawFn, op_type: str) -> Case:
+def same_shapes(
+    draw: st.DrawFn, op_type: str, count: int = 2, dtype: str = "float64", low: float = -3
+) -> Case:
     shape = draw(shapes())
-    return case(op_type, draw(tensors(shape)), draw(tensors(shape)))
+    return case(op_type, *(draw(tensors(shape, dtype, low)) for _ in range(count)))
 
 
 @st.composite
@@ -75,6 +77,13 @@ def clipped(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def quantised(draw: st.DrawFn) -> Case:
+    shape = draw(shapes())
+    limits = [draw(known_or_not(tensors((), "float32", low, low + 1))) for low in (-2, 1)]
+    return case("FakeQuantWithMinMaxVars", draw(tensors(shape, "float32")), *limits)
+
+
+@st.composite
 def identities(draw: st.DrawFn) -> Case:
     shape = draw(shapes())
     chosen = [shape, *draw(st.lists(st.one_of(st.just(shape), shapes()), max_size=2))]
@@ -87,8 +96,14 @@ def _case_of(op_type: str) -> SearchStrategy[Case]:
     if op_type in elementwise.COMPLEX.split():
         return of_complex_numbers(op_type)
     if op_type in _BINARY:
-        return binary(op_type, "bool" if op_type.startswith("Logical") else "float64")
-    return unary(op_type)
+        return binary(op_type, _dtype_of(op_type))
+    return unary(op_type, _dtype_of(op_type))
+
+
+def _dtype_of(op_type: str) -> str:
+    if op_type.startswith("Logical"):
+        return "bool"
+    return "int32" if op_type.startswith(("Bitwise", "Invert")) else "float64"
 
 
 _OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
@@ -98,6 +113,20 @@ _OWN: dict[str, Callable[[], SearchStrategy[Case]]] = {
     "CheckNumerics": lambda: unary("CheckNumerics", message="not a number"),
     "Complex": lambda: binary("Complex", "float32"),
     "Mod": lambda: binary("Mod", low=0.5),
+    "ApproximateEqual": lambda: same_shapes("ApproximateEqual"),
+    "Betainc": lambda: same_shapes("Betainc", count=3, low=0.5),
+    "FakeQuantWithMinMaxArgs": lambda: unary("FakeQuantWithMinMaxArgs", "float32"),
+    "FakeQuantWithMinMaxArgsGradient": lambda: same_shapes(
+        "FakeQuantWithMinMaxArgsGradient", dtype="float32"
+    ),
+    "FakeQuantWithMinMaxVars": quantised,
+    **{
+        op_type: partial(binary, op_type, low=0.5)
+        for op_type in ("Igamma", "Igammac", "IgammaGradA", "Polygamma", "Zeta")
+    },
+    **{
+        op_type: partial(binary, op_type, "int32", low=0) for op_type in ("LeftShift", "RightShift")
+    },
 }
 CASES = {
     op_type: _OWN[op_type]() if op_type in _OWN else _case_of(op_type)

@@ -8,17 +8,20 @@ from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Layout, Split
 from pesto_cli.sharding.rules.open_sums import open_sum
 
 UNARY = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu EluGrad Erf Erfc Erfinv Exp Expm1
-    Floor Inv InvGrad IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Lgamma Log Log1p LogicalNot
+    Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Cos Cosh Digamma Elu EluGrad Erf
+    Erfc Erfinv Exp Expm1 FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient Floor Inv InvGrad
+    Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Lgamma Log Log1p LogicalNot Ndtri
     Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Selu SeluGrad
     Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad
     Square Tan Tanh TanhGrad ZerosLike OnesLike CheckNumerics
 """
 COMPLEX = "Angle ComplexAbs Conj Imag Real"  # of complex numbers
 BINARY = """
-    Atan2 Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
-    LogicalAnd LogicalOr Maximum Minimum Mod NotEqual Pow SelectV2 SquaredDifference
-    TruncateDiv TruncateMod Xdivy Xlogy Xlog1py ClipByValue
+    ApproximateEqual Atan2 Betainc BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal
+    FakeQuantWithMinMaxVars FloorDiv FloorMod Greater GreaterEqual Igamma IgammaGradA Igammac
+    LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod MulNoNan NextAfter NotEqual
+    Polygamma Pow RightShift SelectV2 SquaredDifference TruncateDiv TruncateMod Xdivy Xlogy Xlog1py
+    Zeta ClipByValue
 """
 LINEAR = "Neg Identity StopGradient PreventGradient Snapshot"  # of the first input
 
@@ -40,8 +43,10 @@ def linear(spec: OpSpec) -> Iterator[Alternative]:
 def identities(spec: OpSpec) -> Iterator[Alternative]:
     """IdentityN. Split the tensors that have the shape of the first one; each part has all others.
 
-    Linear in all tensors together.
+    Linear in all tensors together. One with handles is whole.
     """
+    if any(operand.is_handle for operand in spec.inputs):
+        return
     shape = spec.inputs[0].shape
     for axis, size in enumerate(spec.inputs[0].sizes):
         is_split = [operand.shape == shape for operand in spec.inputs]

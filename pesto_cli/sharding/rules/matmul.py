@@ -10,7 +10,7 @@ from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.sharding.alternative import Alternative, Rule
 from pesto_cli.sharding.layouts import SUM, WHOLE, Layout, Split
 from pesto_cli.sharding.rules.axes import along
-from pesto_cli.sharding.rules.open_sums import open_sum
+from pesto_cli.sharding.rules.open_sums import FLOATS, open_sum
 
 ROWS, COLUMNS, CONTRACTED = "rows", "columns", "contracted"
 
@@ -81,9 +81,11 @@ def product(spec: OpSpec, inputs: Sequence[Labels], output: Labels) -> Iterator[
             )
             result: Layout = Split(output.index(label)) if label in output else SUM
             yield Alternative(label, sizes[label], layouts, (result,))
-    for slot in range(len(inputs)):
+    for slot, operand in enumerate(spec.inputs):
         name = f"sum of input {slot}" if len(inputs) > 1 else "sum"
-        yield from open_sum(spec, slot, name=name)
+        # Summands that are small integers may overflow, so that only their sum is right.
+        if operand.dtype == spec.outputs[0].dtype or operand.dtype in FLOATS:
+            yield from open_sum(spec, slot, name=name)
 
 
 def band_part(spec: OpSpec) -> Iterator[Alternative]:

@@ -18,7 +18,7 @@ from pesto_cli.sharding.rules.open_sums import NUMBERS
 def looked_up_rows(spec: OpSpec, name: str) -> Iterator[Alternative]:
     """Return the alternative of a ResourceGather; inputs: handle, indices."""
     table, rows = spec.inputs[0], spec.outputs[0]
-    if rows.dtype in NUMBERS and not spec.attribute.get("batch_dims"):
+    if table.sizes and rows.dtype in NUMBERS and not spec.attribute.get("batch_dims"):
         inputs = (Split(0), WHOLE)
         yield Alternative(name, table.sizes[0], inputs, (SUM,), program=_lookups)
 
@@ -26,7 +26,7 @@ def looked_up_rows(spec: OpSpec, name: str) -> Iterator[Alternative]:
 def added_rows(spec: OpSpec, name: str) -> Iterator[Alternative]:
     """Return the alternative of an op that adds rows; inputs: handle, indices, rows."""
     table, _, rows = spec.inputs
-    if rows.sizes:
+    if table.sizes and rows.sizes:
         inputs = (Split(0), WHOLE, WHOLE)
         yield Alternative(name, table.sizes[0], inputs, (), program=_additions)
 
