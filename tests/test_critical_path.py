@@ -26,8 +26,9 @@ WAITS = {"wait_us": 7.0}
 
 
 def with_ends(problem: Problem, **ends: float) -> Problem:
-    """Return the problem with this overhead and `wait_us` on every link."""
-    machine = problem.machine
+    """Return the problem with this overhead and `wait_us` on every link, and this `signal_us`."""
+    signal_us = ends.pop("signal_us", problem.machine.signal_us)
+    machine = replace(problem.machine, signal_us=signal_us)
     links = tuple(replace(link, comm=replace(link.comm, **ends)) for link in machine.links)
     return replace(problem, machine=replace(machine, links=links))
 
@@ -55,6 +56,19 @@ def test_the_critical_path_of_a_schedule_is_as_long_as_the_makespan(ends: dict[s
             seen |= {piece.cause.why for piece in chain}
             check_causes(problem, schedule, idles=schedule is not listed)
     assert seen == set(Reason) - ({Reason.SENDER} if "wait_us" not in ends else set())
+
+
+@pytest.mark.parametrize("seed", [275, 1084, 2102])
+def test_a_signal_may_be_sent_at_the_instant_at_which_its_sender_starts_an_op(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    num_devices = int(rng.integers(2, 4))
+    plain = random_problem(seed, int(rng.integers(5, 25)), memory=False, num_devices=num_devices)
+    is_empty = rng.random(plain.num_ops) < 0.7  # many ops start and end at one instant
+    plain = replace(plain, time_us=np.where(is_empty[:, None], 0.0, plain.time_us.round()))
+    problem = with_ends(plain, wait_us=2.0, signal_us=0.0)
+    priority = rng.random(problem.num_ops).round(1)
+    schedule = Simulator(problem).list_schedule(random_placement(problem, seed), priority)
+    check_causes(problem, schedule, idles=False)
 
 
 def an_order(problem: Problem, device: np.ndarray, rng: np.random.Generator) -> np.ndarray:

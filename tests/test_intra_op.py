@@ -17,8 +17,9 @@ from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.presets import HOST_TO_V100, TWO_NVLINKS, v100_server
 from pesto_cli.errors import NoSolutionError, OutOfTimeError, UnfitError
 from pesto_cli.strategies import Context
-from pesto_cli.strategies.data_parallel import batch_plan, propagation_prices
-from pesto_cli.strategies.intra_op import ALPA, layouts_plan
+from pesto_cli.strategies.context import Strategy
+from pesto_cli.strategies.data_parallel import CpAr, batch_plan, propagation_prices
+from pesto_cli.strategies.intra_op import ALPA, IntraOp, layouts_plan
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
 from pesto_cli.strategies.run import run
 
@@ -91,6 +92,41 @@ def test_the_step_trains_as_before(model: str, exposed: Exposed, weights: list[f
     assert plan
     whole = in_float64(graph_of(model))
     check_equal(trained(whole), trained(split_graph(whole, plan)), 1e-9)
+
+
+@pytest.mark.parametrize("strategy", [IntraOp(proportional=True), CpAr()])
+def test_a_slow_device_gets_the_smallest_part_that_has_a_price(strategy: Strategy) -> None:
+    machine = api.read_machine("v100x4-nvlink")
+    slow = [replace(each, speed=0.3 if each.name == "GPU:3" else 1.0) for each in machine.devices]
+    slower = replace(machine, devices=tuple(slow))
+    profile = api.profile(exported(wide(65_536, 512)), slower, parts=(2, 4))
+    plan = api.solve(profile, strategy).solution.plan
+    assert plan is not None
+    sizes = plan.choices["product_0"].sizes
+    assert sizes[3] / sum(sizes) == pytest.approx(1 / 6, abs=0.001)
+    assert sizes[0] == sizes[1] == pytest.approx(sizes[2], abs=1)
+
+
+def test_ways_with_parts_that_are_too_small_for_the_prices_are_left_out() -> None:
+    problem = priced(exported(wide(65_536, 512)), "v100x4-nvlink").problem
+    plan = layouts_plan(problem, [100.0, 100.0, 100.0, 1.0], ALPA, Limits(time_limit_s=5))
+    assert not plan
+
+
+def test_a_plan_that_adds_an_op_without_a_device_is_refused() -> None:
+    def build(tf: Any) -> list[Any]:
+        words = tf.compat.v1.placeholder(tf.int32, [64, 512], name="words")
+        product = tf.cast(words, tf.float32) @ weights(tf, "weights", [512, 8])
+        return [tf.reduce_mean(product).op]
+
+    machine = api.read_machine("v100x2-nvlink")
+    gpus = tuple(device for device in machine.devices if device.name != "CPU:0")
+    links = tuple(link for link in machine.links if "CPU:0" not in (link.src, link.dst))
+    alone = replace(machine, devices=gpus, links=links)
+    profile = api.profile(exported(build), alone, parts=(2,))
+    with pytest.raises(UnfitError, match=r"the plan adds an op, but op 'words.split_0_2' \(Split"):
+        api.solve(profile, "data-parallel")
+    assert api.solve(profile, "os-dpos").makespan_us > 0
 
 
 def test_one_accelerator_is_refused() -> None:

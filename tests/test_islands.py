@@ -21,9 +21,12 @@ from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.plan import PlanSchema, plan_json, plan_of
 from pesto_cli.sharding import conversions
 from pesto_cli.sharding.problems import rewritten
+from pesto_cli.strategies import intra_op
+from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import batch_plan, dealt
 from pesto_cli.strategies.devices import accelerators, islands
-from pesto_cli.strategies.meshes import Mesh
+from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts
+from pesto_cli.strategies.run import run
 
 PAIRS = (0, 0, 1, 1)
 SLOW = CommModel(100.0, 1e-2)
@@ -80,6 +83,25 @@ def test_pairs_and_the_quads_of_a_dgx_1_are_islands(problem: Problem) -> None:
     ):
         assert islands(on_machine(problem, PRESETS[preset])) == expected
     assert islands(on_machine(problem, two_hosts())) == ()
+
+
+def test_parts_on_the_fastest_devices_are_on_the_islands_of_these(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def split_batch(problem: Problem, *_: object) -> Plan:
+        return batch_plan(problem, devices_of_equal_parts(problem))
+
+    monkeypatch.setattr(intra_op, "layouts_plan", split_batch)
+    given = PRESETS["v100x8-nvlink"]
+    names = [device.name for device in given.devices if "GPU" in device.name]
+    speed = dict(zip(names, (1.0, 3.0) * 4, strict=True))
+    devices = [replace(each, speed=speed.get(each.name, 1.0)) for each in given.devices]
+    uneven = on_machine(problem, replace(given, devices=tuple(devices)))
+    assert uneven.parts is not None
+    four = replace(uneven, parts=uneven.parts.limited(4))
+    plan = run(four, intra_op.IntraOp(relays=True), Context()).solution.plan
+    assert plan is not None
+    assert plan.islands == (0, 0, 1, 1)
 
 
 def test_a_share_of_the_variables_is_sent_to_each_island_once(problem: Problem) -> None:

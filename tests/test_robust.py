@@ -16,7 +16,7 @@ from pesto_cli.coarsen import coarsen
 from pesto_cli.data.graph import FloatArray, OpGraph, Tensor
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.problem import Problem
-from pesto_cli.data.result import Result
+from pesto_cli.data.result import Progress, Result
 from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.errors import BadInputError
 from pesto_cli.evaluation.simulator import Simulator
@@ -187,6 +187,23 @@ def test_solve_refuses_what_has_nothing_to_sample(pesto: Pesto, tmp_path: Path) 
     assert failed.code == 2
     assert "all samples would be equal" in failed.err
     assert not (tmp_path / "a.json").exists()
+
+
+def test_after_a_stop_the_answer_is_the_best_schedule_that_was_shown() -> None:
+    profile = api.read_profile(Path(__file__).parents[1] / "examples/dense.profile.json.gz")
+    limits, shown_us = Limits(time_limit_s=0.5, deterministic=True), list[float]()
+
+    def stop_while_parts_are_refined(progress: Progress) -> None:
+        shown_us.append(progress.makespan_us)
+        if progress.stage == "refinement of parts":
+            limits.stop.set()
+
+    context = Context(
+        limits, deviation=deviations(profile.problem), on_progress=stop_while_parts_are_refined
+    )
+    found = run(profile.problem, "pesto", context, robust=True)
+    assert limits.stop.is_set()
+    assert found.makespan_us == shown_us[-1]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,7 +14,7 @@ import numpy as np
 
 from pesto_cli.data.graph import FloatArray, IntArray
 from pesto_cli.data.specs import OpSpec
-from pesto_cli.errors import BadInputError
+from pesto_cli.errors import BadInputError, UnfitError
 
 # A share is a quotient of whole numbers: less than this is rounding.
 ROUNDING = 1e-9
@@ -150,8 +150,8 @@ class Parts:
             priced takes as long as the smallest of these: parts of 7 samples have 3 and 4 of them.
 
         Raises:
-            BadInputError: the alternative is not priced, or the share is at most half of the
-                smallest share that is priced.
+            BadInputError: the alternative is not priced.
+            UnfitError: the share is at most half of the smallest share that is priced.
         """
         if share >= 1:
             return np.ones(self.fallback.us.shape)
@@ -217,7 +217,7 @@ class Parts:
         curves = [times.curve(self.numbers, kind) for kind in range(len(times.ratio))]
         least = curves[0][0][0]
         if share < least / 2 + ROUNDING:
-            raise BadInputError(
+            raise UnfitError(
                 f"{self._shown(op)} is to have a part with a share of {share:.4g} by "
                 f"{alternative!r}; more than half of {least:.4g}, the smallest share that "
                 "the profile prices, was expected: use fewer parts, or profile the graph again "

@@ -170,7 +170,9 @@ class CauseFinder:
             return self._ended(Reason.PREDECESSOR, before)
         since_us = self._end_us[before]
         sent_us = self._sent_us(before, self._device[op])
-        until_us = sent_us + self.problem.machine.signal_us
+        # The device may have sent the signal before it started an op at the same instant.
+        start_us = float(self.schedule.start_us[op])
+        until_us = min(sent_us + self.problem.machine.signal_us, start_us)
         return Cause(Reason.SIGNAL, before, since_us=since_us, until_us=until_us)
 
     def _sent_us(self, op: int, dst: int) -> float:

@@ -30,7 +30,8 @@ from pesto_cli.strategies.data_parallel import (
     hosts_of,
     input_extents,
 )
-from pesto_cli.strategies.devices import accelerators, differ, speeds
+from pesto_cli.strategies.devices import accelerators, differ
+from pesto_cli.strategies.meshes import weights_of_parts
 from pesto_cli.strategies.plan_mapping import fitting
 from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
@@ -136,7 +137,7 @@ def _proportional(
     problem: Problem, even: Mapping[int, Decision], devices: Sequence[int]
 ) -> dict[int, Decision]:
     """Return the decisions for parts of the batch in proportion to the speeds of devices."""
-    equal, weights = [1.0] * len(devices), speeds(problem, devices)
+    equal, weights = [1.0] * len(devices), weights_of_parts(problem, devices)
 
     def is_share_of(batch: int, decision: Decision) -> bool:
         size = decision.alternative.size

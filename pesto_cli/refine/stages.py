@@ -105,7 +105,7 @@ PENALTIES = (3.0, 100.0)
 OPS_PER_S = 2.5e7
 # Time for which a chain runs between checks of the time limit and of a requested stop.
 BATCH_S = 0.05
-# An evaluation of a graph without ops takes as long as the simulation of so many ops.
+# An evaluation takes at least as long as the simulation of so many ops and edges.
 OPS_OF_EVALUATION = 250
 # In each stage, the best states of the chains are collected at least this many times, and at least
 # once a second.
@@ -266,12 +266,10 @@ class _Chains:
     def _batch(self, stage: Stage, level: Level) -> int:
         """Return the number of evaluations between two checks of the progress.
 
-        They take `BATCH_S`, or less if the stage is shorter. A deterministic search counts only the
-        work of ops, as in its progress.
+        They take `BATCH_S`, or less if the stage is shorter.
         """
-        ops = self._work(level) + (0 if self._limits.deterministic else OPS_OF_EVALUATION)
         batch_s = min(BATCH_S, stage.share * self._limits.time_limit_s)
-        return max(1, int(batch_s * OPS_PER_S / ops))
+        return max(1, int(batch_s * OPS_PER_S / self._work(level)))
 
     def _progress(self, share: float, level: Level, chain: Chain) -> float:
         """Return the progress of a stage, from 0 to 1.
@@ -294,8 +292,9 @@ class _Chains:
         return float(np.clip(np.log(max(evaluations, FEW) / FEW) / np.log(MANY / FEW), 0.0, 1.0))
 
     def _work(self, level: Level) -> int:
-        """Return the number of ops and edges that are simulated in an evaluation."""
-        return level.size * (1 if self._samples is None else 1 + self._samples.num_samples)
+        """Return the number of ops and edges whose simulation takes as long as an evaluation."""
+        num_simulations = 1 if self._samples is None else 1 + self._samples.num_samples
+        return max(level.size, OPS_OF_EVALUATION) * num_simulations
 
     def _offer(self, worker: int, schedule: Schedule) -> None:
         """Keep a schedule if it is better than the worker's best, or than the best of all."""

@@ -10,7 +10,7 @@ from pesto_cli.data.plan import WHOLE_OPS, Plan
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
-from pesto_cli.errors import UnfitError
+from pesto_cli.errors import InfeasibleError, UnfitError
 from pesto_cli.sharding.expansion import Expansion, expand
 from pesto_cli.sharding.graphs import split_op_graph
 from pesto_cli.sharding.times import split_times_us
@@ -59,7 +59,7 @@ def rewritten(problem: Problem, plan: Plan) -> Rewritten:
     Raises:
         BadInputError: the profile has no prices of parts, or none for a part of the plan; or the
             plan does not fit the graph.
-        InfeasibleError: an op that the plan adds can run on no device.
+        UnfitError: an op that the plan adds can run on no device.
     """
     parts = prices_of(problem)
     specs = parts.op_specs
@@ -81,17 +81,23 @@ def expanded(problem: Problem, expansion: Expansion) -> Problem:
 
     Raises:
         BadInputError: the profile has no price for a part.
-        InfeasibleError: an added op can run on no device.
+        UnfitError: an added op can run on no device.
     """
     parts = prices_of(problem)
-    return replace(
-        problem,
-        graph=split_op_graph(problem.graph, parts, expansion),
-        time_us=split_times_us(problem, parts, expansion),
-        permitted=permitted_of_parts(problem, expansion.origin, expansion.serves),
-        parts=None,
-        chosen=WHOLE_OPS,
-    )
+    graph = split_op_graph(problem.graph, parts, expansion)
+    time_us = split_times_us(problem, parts, expansion)
+    permitted = permitted_of_parts(problem, expansion.origin, expansion.serves)
+    try:
+        return replace(
+            problem,
+            graph=graph,
+            time_us=time_us,
+            permitted=permitted,
+            parts=None,
+            chosen=WHOLE_OPS,
+        )
+    except InfeasibleError as error:
+        raise UnfitError(f"the plan adds an op, but {error}") from error
 
 
 def permitted_of_parts(problem: Problem, origin: IntArray, serves: IntArray) -> BoolArray:

@@ -38,12 +38,13 @@ from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.rules.variables import is_variable
 from pesto_cli.sharding.variables import choices_of, variable_decisions
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators, hosts_of_devices, speeds
+from pesto_cli.strategies.devices import accelerators, hosts_of_devices
 from pesto_cli.strategies.meshes import (
     Mesh,
     devices_of_equal_parts,
     layer_of_ops,
     stages_of_layers,
+    weights_of_parts,
 )
 from pesto_cli.strategies.order import in_order_of_depth, ordered
 from pesto_cli.strategies.part_devices import devices_of_parts
@@ -70,7 +71,8 @@ class VariableLayout(StrEnum):
 class DataParallel:
     """Split along the batch.
 
-    proportional: the sizes of parts are in proportion to the speeds of their devices.
+    proportional: the sizes of parts are in proportion to the speeds of their devices, as far as
+        the profile prices such parts; see `weights_of_parts`.
     by_host: add partial sums on each host before they cross hosts, and send variables to each host
         once. If None, whichever is faster.
     variables: see `VariableLayout`. The name of a layout is also accepted.
@@ -103,7 +105,9 @@ class DataParallel:
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Split, deal the variables, and take the faster of two orders; see `dealt`."""
         devices = devices_of_equal_parts(problem, self.parts)
-        weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
+        weights = [1.0] * len(devices)
+        if self.proportional:
+            weights = weights_of_parts(problem, devices)
         by_host = bool(self.by_host)
         plan = batch_plan(problem, devices, weights, by_host=by_host, variables=self.variables)
         plan = replace(plan, bucket_bytes=self.bucket_bytes)

@@ -28,9 +28,9 @@ from pesto_cli.errors import OutOfTimeError, UnfitError
 from pesto_cli.ilp.pairwise import cheapest_options
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import best_of_sums, propagation_prices
-from pesto_cli.strategies.devices import islands, speeds
+from pesto_cli.strategies.devices import accelerators, islands
 from pesto_cli.strategies.layout_program import Exposed, LayoutProgram
-from pesto_cli.strategies.meshes import devices_of_equal_parts
+from pesto_cli.strategies.meshes import devices_of_equal_parts, weights_of_parts
 
 ALPA = Exposed(data=1.0, variables=1.0)
 # Most transfers run beside computation, and those of variables and gradients more than others.
@@ -73,15 +73,18 @@ class IntraOp:
                 "there is one accelerator, so no op can be split over several; two or more were "
                 "expected: use another strategy."
             )
-        weights = speeds(problem, devices) if self.proportional else [1.0] * len(devices)
+        weights = [1.0] * len(devices)
+        if self.proportional:
+            weights = weights_of_parts(problem, devices)
         plan = layouts_plan(problem, weights, self.exposed, context.limits, self.concurrency)
         if not plan:
             raise UnfitError(
                 "the integer program of layouts splits no op, since no part is worth its "
                 "conversions; longer ops were expected: use another strategy."
             )
-        if self.relays:
-            plan = replace(plan, islands=islands(problem)[: len(devices)])
+        if self.relays and islands(problem):
+            island = dict(zip(accelerators(problem), islands(problem), strict=True))
+            plan = replace(plan, islands=tuple(island[device] for device in devices))
         return best_of_sums(problem, plan, devices)
 
 

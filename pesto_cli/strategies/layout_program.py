@@ -13,6 +13,7 @@ time steps, take the same way. So the program does not grow with the number of l
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
@@ -23,6 +24,7 @@ import numpy as np
 from pesto_cli.data.columns import BoolArray, FloatArray
 from pesto_cli.data.plan import Choice, Plan
 from pesto_cli.data.problem import Problem
+from pesto_cli.errors import UnfitError
 from pesto_cli.ilp.pairwise import Pairs, total_cost
 from pesto_cli.sharding.alternative import (
     Alternative,
@@ -184,7 +186,10 @@ class LayoutProgram:
         return bool(self._has_variable[self._graph.colocation_group[op]])
 
     def _ways_of(self, op: int) -> Iterator[_Way]:
-        """Yield the ways to run an op; only one if the user's constraints split it."""
+        """Yield the ways to run an op; only one if the user's constraints split it.
+
+        Ways with a part that is too small for the prices are left out.
+        """
         if op in self._chosen:
             chosen = self._chosen[op]
             yield self._way(op, chosen.alternative, chosen.sizes)
@@ -200,7 +205,8 @@ class LayoutProgram:
                 equal if way.size is None else aligned_shares(way.size, self._weights, self._units)
             )
             if min(sizes) > 0 and not self._splits_constant(op, way):
-                yield self._way(op, way, sizes)
+                with suppress(UnfitError):
+                    yield self._way(op, way, sizes)
 
     def _way(self, op: int, way: Alternative, sizes: tuple[int, ...]) -> _Way:
         inputs, outputs = (

@@ -23,6 +23,9 @@ from pesto_cli.strategies.devices import accelerators, speeds
 
 # A device of a pipeline has at most this many micro-batches.
 MAX_MICRO_BATCHES = 4
+# A part in proportion to the speed of its device is at least so many times as large as the smallest
+# part that is priced: parts of half this size have no price.
+LEAST_SHARE = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,25 @@ def devices_of_equal_parts(problem: Problem, num_parts: int | None = None) -> li
     fastest = np.argsort(-rounded(np.array(speeds(problem, devices))), kind="stable")[:num_parts]
     used = [devices[index] for index in sorted(fastest.tolist())]
     return [used[part % len(used)] for part in range(num_parts)]
+
+
+def weights_of_parts(problem: Problem, devices: Sequence[int]) -> list[float]:
+    """Return the relative sizes of parts: in proportion to the speeds of their devices.
+
+    No part is much smaller than the smallest part that is priced, see `LEAST_SHARE`.
+
+    Raises:
+        UnfitError: the problem has no prices of parts.
+    """
+    weights = np.array(speeds(problem, devices))
+    least = LEAST_SHARE / max(most_parts(problem), len(devices))
+    is_least = np.zeros(len(devices), dtype=np.bool_)
+    while ((too_small := weights < least * weights.sum()) & ~is_least).any():
+        is_least |= too_small
+        others = weights[~is_least].sum()
+        weights[is_least] = others * least / (1 - least * is_least.sum())
+    found: list[float] = weights.tolist()
+    return found
 
 
 def meshes(problem: Problem, max_parts: int) -> Iterator[Mesh]:

@@ -72,7 +72,9 @@ def split_or_whole(
         before = Entry(FEWER_HOSTS, start, start, was_searched=True)
         built = replace(built, entries=[before, *built.entries])
     found = _refined(placer, whole_ops, built, context, shares(share(built.left, 1.0)))
-    solution = _best(found, robust=placer.robust)
+    # After a stop, split ops may not have been refined robustly.
+    was_refined = placer.robust and not context.limits.stop.is_set()
+    solution = _best(found, robust=was_refined)
     unsplit = [each for each in found if not each.is_rewritten]
     return replace(
         solution,

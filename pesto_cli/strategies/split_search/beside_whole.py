@@ -21,10 +21,10 @@ from pesto_cli.evaluation.work import running_ops
 from pesto_cli.sharding.problems import rewritten
 from pesto_cli.strategies.context import Context
 from pesto_cli.strategies.data_parallel import best_solution
-from pesto_cli.strategies.devices import accelerators, differ, on_hosts_used, speeds
+from pesto_cli.strategies.devices import accelerators, differ, on_hosts_used
 from pesto_cli.strategies.intra_op import layouts_plan
 from pesto_cli.strategies.layout_program import Exposed
-from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts
+from pesto_cli.strategies.meshes import Mesh, devices_of_equal_parts, weights_of_parts
 from pesto_cli.strategies.order import in_order_of_whole_ops
 from pesto_cli.strategies.part_devices import devices_of_parts
 from pesto_cli.strategies.split_search.ways import limits_of, plan_us
@@ -63,7 +63,9 @@ class BesideWhole:
         near = on_hosts_used(problem, placed) or problem
         devices = devices_of_equal_parts(near)
         limits = limits_of(self, problem, context.limits)
-        weights = speeds(near, devices) if differ(near, devices) else [1.0] * len(devices)
+        weights = [1.0] * len(devices)
+        if differ(near, devices):
+            weights = weights_of_parts(near, devices)
         plan = layouts_plan(
             near, weights, self.exposed, limits, self.margin * busy_accelerators(self.whole)
         )
