@@ -17,7 +17,7 @@ UNARY = """
 """
 COMPLEX = "Angle ComplexAbs Conj Imag Real"  # of complex numbers
 BINARY = """
-    ApproximateEqual Atan2 Betainc BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal
+    ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal
     FakeQuantWithMinMaxVars FloorDiv FloorMod Greater GreaterEqual Igamma IgammaGradA Igammac
     LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod MulNoNan NextAfter NotEqual
     Polygamma Pow RightShift SelectV2 SquaredDifference TruncateDiv TruncateMod Xdivy Xlogy Xlog1py
