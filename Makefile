@@ -48,7 +48,8 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --ends 100
 	PYTHONPATH=tests $(BIN)/python -m fuzz --count 2000 --file plan.json
 	PESTO_EXAMPLES=10 $(BIN)/python -m pytest tests/test_pipeline_properties.py tests/test_execution_model.py \
-		tests/test_split_models.py tests/test_split_graphs.py tests/test_sharding_rules.py
+		tests/test_split_models.py tests/test_split_graphs.py tests/test_sharding_rules.py \
+		tests/test_live_split.py
 
 # numba's cache of a kernel does not notice changes in kernels of other files that it calls.
 clean-kernels:

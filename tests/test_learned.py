@@ -22,7 +22,7 @@ from conftest import Pesto, on_gpus, two_gpus
 from random_problems import random_problem
 from rich.console import Console
 from test_tuning import build_towers
-from test_zoo import TINY, exported
+from test_zoo import exported
 from training_graphs import exported as exported_step
 from two_cpus import two_cpus
 
@@ -294,9 +294,9 @@ def test_many_super_ops_are_joined_and_ops_without_choice_are_none() -> None:
     assert len(by_scope(on_gpus(problem.graph, [1.0] * len(names), alone))) == 0
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_features_of_all_models_are_finite(name: str) -> None:
-    problem = api.profile(exported(name), PRESETS["v100x2-nvlink"]).problem
+@pytest.mark.parametrize("name", ["RNNLM", "GNMT", "Transformer", "XLNet-large", "NASNet"])
+def test_features_of_each_family_of_models_are_finite(name: str) -> None:
+    problem = api.profile(exported(f"{name}-tiny"), PRESETS["v100x2-nvlink"]).problem
     found = features(by_scope(problem))
     assert found.shape[1] == num_features(problem.num_devices)
     assert np.isfinite(found).all()

@@ -1,7 +1,11 @@
-"""Unmodified v1 programs whose step is split: on two devices they compute the same as whole."""
+"""Unmodified v1 programs whose step is split: on two devices they compute the same as whole.
+
+`make fuzz` tries ten times as many plans (PESTO_EXAMPLES).
+"""
 
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -32,6 +36,7 @@ from pesto_cli.sharding.expansion import expand
 from pesto_cli.sharding.rules import alternatives
 from pesto_cli.sharding.variables import choices_of, variable_decisions
 
+EXAMPLES = int(os.environ.get("PESTO_EXAMPLES", "1"))
 PROGRAM = Path(__file__).parent / "split_program.py"
 DEVICES = {
     "CPU:0": "/device:CPU:0",
@@ -279,7 +284,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("plan", [random_plan, propagated_plan])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + EXAMPLES))
 def test_any_plan_computes_the_same(
     seed: int, plan: Any, model: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
