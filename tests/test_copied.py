@@ -35,7 +35,7 @@ from pesto_cli.strategies.split_search.forms import BUCKETS_BYTES, every_way
 from pesto_cli.strategies.split_search.race import LONGER_SHARE, Entry
 from pesto_cli.strategies.time_shares import shares
 
-CONTEXT = Context(Limits(2.0, deterministic=True, workers=1))
+CONTEXT = Context(Limits(1.0, deterministic=True, workers=1))
 PAIRS = ((1, 2), (3, 4))
 
 

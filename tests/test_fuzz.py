@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COUNT, ENDS = 240, 12
+COUNT, ENDS = 120, 8
 
 
 def test_changed_inputs_and_commands_that_are_killed(tmp_path: Path) -> None:

@@ -32,7 +32,14 @@ def test_a_split_model_trains_as_before_in_float64(name: str, plan: str) -> None
         check_equal(model.training, trained(split_graph(model.meta, chosen)), 1e-9)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, model in ALL.items()
+        if EXAMPLES > 1 or not model.has_float64 or name in ("gpt", "keras_cnn")
+    ],
+)
 def test_a_split_model_trains_as_before_in_its_own_precision(name: str) -> None:
     model = trained_model(name, "own")
     for seed in range(100, 100 + EXAMPLES):

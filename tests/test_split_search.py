@@ -216,8 +216,8 @@ def test_inputs_without_a_batch_are_refused() -> None:
 
 
 def test_pesto_splits_where_that_is_faster(priced: Profile) -> None:
-    whole = api.solve(api.limit_parts(priced, 1), time_limit_s=1.0, deterministic=True)
-    split = api.solve(priced, time_limit_s=2.0, deterministic=True)
+    whole = api.solve(api.limit_parts(priced, 1), time_limit_s=0.3, deterministic=True)
+    split = api.solve(priced, time_limit_s=0.7, deterministic=True)
     assert not whole.solution.is_rewritten
     assert split.solution.is_rewritten
     assert split.makespan_us < 0.97 * whole.makespan_us
@@ -234,7 +234,7 @@ def test_pesto_keeps_ops_whole_where_that_is_faster(priced: Profile) -> None:
         ),
     )
     problem = on_machine(priced.problem, slow)
-    result = api.solve(replace(priced, problem=problem), time_limit_s=1.0, deterministic=True)
+    result = api.solve(replace(priced, problem=problem), time_limit_s=0.3, deterministic=True)
     assert not result.solution.is_rewritten
     single = api.solve(replace(priced, problem=problem), "single")
     assert result.makespan_us <= single.makespan_us
@@ -255,7 +255,7 @@ def test_a_schedule_that_several_ways_give_is_refined_once(priced: Profile) -> N
 
 
 def test_a_deterministic_search_is_repeated(priced: Profile) -> None:
-    one, other = (api.solve(priced, time_limit_s=1.0, deterministic=True) for _ in range(2))
+    one, other = (api.solve(priced, time_limit_s=0.3, deterministic=True) for _ in range(2))
     assert one.problem.graph.names == other.problem.graph.names
     assert (one.schedule.device == other.schedule.device).all()
     assert (one.schedule.rank == other.schedule.rank).all()

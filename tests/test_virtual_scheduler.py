@@ -2,10 +2,11 @@
 
 Real training steps are placed at random, so that they communicate a lot. Both simulators replay
 them in the same order on every device, over NVLink and over PCIe. Over PCIe, communication takes
-most of the step. `pytest -rP tests/test_virtual_scheduler.py` prints each case of the table in
-docs/profiling.md.
+most of the step. With PESTO_EXAMPLES=10, the models are larger, and `pytest -rP
+tests/test_virtual_scheduler.py` prints each case of the table in docs/profiling.md.
 """
 
+import os
 import re
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,10 @@ from pesto_cli.profile.analytic.virtual_cluster import run_all
 
 LINKS = ("v100x2-nvlink", "v100x2-pcie")
 LATENCIES_US = (0.0, 40.77)
-SEEDS = (0, 1, 2)
+IS_LONG = int(os.environ.get("PESTO_EXAMPLES", "1")) > 1
+MODELS = ("RNNLM-2-2048@steps=4", "Transformer-2-16-2048")
+LARGE_MODELS = ("RNNLM-2-2048", "Transformer-6-16-2048")
+SEEDS = (0, 1, 2) if IS_LONG else (0,)
 # Parts of an op's name that give its layer and time step.
 PART = re.compile(
     r"\b(layer_\d+|step_\d+|encoder|decoder|self_attention|cross_attention|feed_forward)\b"
@@ -64,7 +68,7 @@ class Replayed:
         return float(np.abs(simulated.start_us - self.virtual_start_us).max())
 
 
-@pytest.fixture(scope="module", params=["RNNLM-2-2048", "Transformer-6-16-2048"])
+@pytest.fixture(scope="module", params=LARGE_MODELS if IS_LONG else MODELS)
 def model(request):
     return export(f"zoo:{request.param}")
 
