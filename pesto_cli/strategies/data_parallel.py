@@ -105,9 +105,7 @@ class DataParallel:
     def __call__(self, problem: Problem, context: Context) -> Solution:
         """Split, deal the variables, and take the faster of two orders; see `dealt`."""
         devices = devices_of_equal_parts(problem, self.parts)
-        weights = [1.0] * len(devices)
-        if self.proportional:
-            weights = weights_of_parts(problem, devices)
+        weights = weights_of_parts(problem, devices, proportional=self.proportional)
         by_host = bool(self.by_host)
         plan = batch_plan(problem, devices, weights, by_host=by_host, variables=self.variables)
         plan = replace(plan, bucket_bytes=self.bucket_bytes)

@@ -73,9 +73,7 @@ class IntraOp:
                 "there is one accelerator, so no op can be split over several; two or more were "
                 "expected: use another strategy."
             )
-        weights = [1.0] * len(devices)
-        if self.proportional:
-            weights = weights_of_parts(problem, devices)
+        weights = weights_of_parts(problem, devices, proportional=self.proportional)
         plan = layouts_plan(problem, weights, self.exposed, context.limits, self.concurrency)
         if not plan:
             raise UnfitError(

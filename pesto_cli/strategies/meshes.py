@@ -91,14 +91,18 @@ def devices_of_equal_parts(problem: Problem, num_parts: int | None = None) -> li
     return [used[part % len(used)] for part in range(num_parts)]
 
 
-def weights_of_parts(problem: Problem, devices: Sequence[int]) -> list[float]:
-    """Return the relative sizes of parts: in proportion to the speeds of their devices.
+def weights_of_parts(
+    problem: Problem, devices: Sequence[int], *, proportional: bool = True
+) -> list[float]:
+    """Return the relative sizes of parts: equal, or in proportion to the speeds of their devices.
 
-    No part is much smaller than the smallest part that is priced, see `LEAST_SHARE`.
+    In proportion, no part is much smaller than the smallest part that is priced, see `LEAST_SHARE`.
 
     Raises:
         UnfitError: the problem has no prices of parts.
     """
+    if not proportional:
+        return [1.0] * len(devices)
     weights = np.array(speeds(problem, devices))
     least = LEAST_SHARE / max(most_parts(problem), len(devices))
     is_least = np.zeros(len(devices), dtype=np.bool_)

@@ -92,10 +92,12 @@ def _split(factors: _Factors, roles: tuple[_Role, ...], spec: OpSpec) -> Iterato
             yield Alternative(factor.name, factor.size, layouts, (SUM,))
             continue
         axis = factor.axes[output]
-        slot = inputs.index(_SIZES) if _SIZES in inputs else None
-        # The sizes may also be height and width alone, which are not split.
-        is_resized = slot is not None and spec.inputs[slot].sizes == (len(spec.outputs[0].sizes),)
-        resized = ((slot, axis),) if slot is not None and is_resized else ()
+        all_sizes = (len(spec.outputs[0].sizes),)
+        resized = tuple(
+            (slot, axis)
+            for slot, role in enumerate(inputs)
+            if role is _SIZES and spec.inputs[slot].sizes == all_sizes  # not height and width alone
+        )
         yield Alternative(factor.name, factor.size, layouts, (Split(axis),), resized)
 
 

@@ -63,9 +63,7 @@ class BesideWhole:
         near = on_hosts_used(problem, placed) or problem
         devices = devices_of_equal_parts(near)
         limits = limits_of(self, problem, context.limits)
-        weights = [1.0] * len(devices)
-        if differ(near, devices):
-            weights = weights_of_parts(near, devices)
+        weights = weights_of_parts(near, devices, proportional=differ(near, devices))
         plan = layouts_plan(
             near, weights, self.exposed, limits, self.margin * busy_accelerators(self.whole)
         )
