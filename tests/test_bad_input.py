@@ -315,6 +315,33 @@ def test_an_unknown_cost_source_lists_those_that_exist(
     assert "Did you mean 'trace'?" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--steps", 5), "--steps is for real steps"),
+        (("--warm-up", 5), "--warm-up is for real steps"),
+        (("--feeds", "none.npz"), "--feeds is for real steps"),
+        (("-m", "new.json"), "new.json is also an input"),
+    ],
+)
+def test_options_that_a_profile_without_real_steps_would_ignore_are_refused(
+    pesto: Pesto, small: dict[str, Path], options: tuple[object, ...], message: str
+) -> None:
+    refused = pesto("profile", small["graph.meta"], *MACHINE, "-o", "new.json", *options)
+    assert refused.code == 2
+    assert message in refused.err
+
+
+def test_a_profile_is_kept_if_its_chart_cannot_be_drawn(
+    pesto: Pesto, tmp_path: Path, small: dict[str, Path]
+) -> None:
+    output, plot = tmp_path / "new.json", tmp_path / "plot.svg"
+    refused = pesto("profile", small["graph.meta"], *MACHINE, "-o", output, "--plot", plot)
+    assert refused.code == 2
+    assert output.exists()
+    assert not plot.exists()
+
+
 def test_quiet_notes_are_only_in_the_profile(
     pesto: Pesto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

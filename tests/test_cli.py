@@ -343,6 +343,10 @@ def test_the_input_is_never_overwritten(pesto: Pesto, diamond_profile: Path) -> 
         assert refused.code == 2
         assert "is also an input or another output, and would be lost" in refused.err
     assert diamond_profile.read_bytes() == before
+    for option in ("--constraints", "--weights"):
+        refused = pesto("solve", diamond_profile, "-o", "rules.toml", option, "rules.toml")
+        assert refused.code == 2
+        assert "rules.toml is also an input" in refused.err
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(

@@ -10,6 +10,7 @@ from conftest import Outcome, Pesto, Write
 from pesto_cli import api
 from pesto_cli.cli.place import gain_text
 from pesto_cli.data.problem import Problem
+from pesto_cli.data.solution import PlanSet
 from pesto_cli.files import Profile, read_placement
 from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.report.times import time_text
@@ -107,8 +108,21 @@ def test_the_predicted_step_time_includes_the_overhead_of_a_step(diamond: Proble
     step_us, bound_us = single.makespan_us + 1000, single.lower_bound_us + 1000
     assert gain_text([single, single]) == (
         f"Predicted step time: {time_text(step_us)}, of which 1.000 ms is overhead, 1.00 times as "
-        f"fast as single. No placement on this machine takes less than {time_text(bound_us)}."
+        f"fast as single. No placement of whole ops on this machine takes less than "
+        f"{time_text(bound_us)}."
     )
+
+
+def test_the_bound_is_said_to_hold_for_what_was_allowed(diamond: Problem) -> None:
+    result = api.solve(Profile(diamond), "single")
+    of_all_plans = replace(result.solution, bound_holds_for=PlanSet.ALL_PLANS)
+    for solution, is_constrained, placements in (
+        (of_all_plans, False, "No placement on this machine"),
+        (of_all_plans, True, "No placement that these options allow on this machine"),
+        (result.solution, True, "No placement of whole ops that these options allow on"),
+    ):
+        found = replace(result, solution=solution)
+        assert placements in gain_text([result, found], is_constrained=is_constrained)
 
 
 def test_a_second_call_keeps_the_bound_that_the_search_proved(place: Pesto, tmp_path: Path) -> None:
@@ -214,6 +228,8 @@ def test_a_split_that_the_user_chose_is_compared_with_whole_ops(
         *("single", "expert", "pesto")
     ]
     assert "compared with whole ops" in page.read_text()
+    again = place("--parts", 2, "--constraints", rules, "--json")
+    assert reused(again) == ["profile", "solve"]
 
 
 def test_a_graph_by_another_program_is_exported(place: Pesto, tmp_path: Path) -> None:

@@ -366,6 +366,8 @@ def test_options_that_do_not_go_with_a_script_are_refused(pesto: Pesto) -> None:
         ((), "which needs --placement"),
         (("--placement", SCRIPT, "--compare", "single"), "--compare does not go with a script"),
         (("--placement", SCRIPT, "--feeds", "a.npz"), "--feeds does not go with a script"),
+        (("--placement", SCRIPT, "--steps", 9), "--steps does not go with a script"),
+        (("--tune", 9, "--warm-up", 9), "--warm-up does not go with a script"),
     ):
         refused = pesto(*run, *options)
         assert refused.code == 2

@@ -1,5 +1,6 @@
 """Which results of an earlier run still hold for a graph: what `pesto place` does not do again."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,7 @@ def is_fresh_placement(
         wanted: parameters of the search, as a placement file records them.
     """
     recorded = dict(placed.provenance.get("parameters", {}))
+    wanted = json.loads(json.dumps(dict(wanted)))  # as a file records them: lists, not tuples
     if float(recorded.get("time_limit", 0.0)) < float(wanted["time_limit"]):
         return False
     if {**recorded, **dict.fromkeys(EFFORT)} != {**wanted, **dict.fromkeys(EFFORT)}:

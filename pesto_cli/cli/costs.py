@@ -11,6 +11,7 @@ from pesto_cli.cli.activity import activity, connected, notes_of_profiles
 from pesto_cli.cli.choices import SOURCES, ChoiceOption
 from pesto_cli.cli.options import (
     PATH,
+    given_options,
     json_option,
     live_options,
     machine_option,
@@ -64,10 +65,11 @@ def profile(
     from pesto_cli.report.whole_ops import whole_ops_table
 
     measured = Path(source.partition(":")[2]) if source and ":" in source else None
-    check_output(output, graph, comm, measured)
+    inputs = graph, comm, measured, Path(machine)
+    check_output(output, *inputs)
     if plot is not None:
         check_chart_path(plot)
-        check_output(plot, output, graph, comm, measured)
+        check_output(plot, output, *inputs)
     with activity(f"reading {graph}", quiet):
         meta = api.read_meta_graph(graph)
     settings: dict[str, Any] = {
@@ -79,13 +81,17 @@ def profile(
     if source == "run" or (source is None and api.is_live(machine)):
         priced = _profiled_by_run(graph, meta, machine, live, settings, quiet)
     else:
+        for option in given_options("steps", "warm_up", "feeds"):
+            raise BadInputError(
+                f"{option} is for real steps; leave it out, or profile on real devices: --source "
+                "run."
+            )
         known = _known(machine, live["open_ports"], quiet)
         with activity(f"profiling {graph.name}", quiet), notes_of_profiles(quiet):
             priced = api.profile(meta, known, source=source or "analytic", **settings)
-    chart = None if plot is None else spread_chart(priced, graph.name)
     api.write_profile(output, priced)
-    if plot is not None and chart is not None:
-        write_chart(plot, chart)
+    if plot is not None:
+        write_chart(plot, spread_chart(priced, graph.name))
     summary = summarize(priced.problem, api.critical_path_us(priced.problem))
     whole = priced.provenance["parts"]["whole_ops"] if parts else []
     if as_json:

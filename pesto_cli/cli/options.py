@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pesto_cli.cli.choices import SOLVERS, ChoiceOption
 from pesto_cli.data.parts import MAX_PARTS
@@ -224,6 +225,16 @@ def open_ports_option(command: Command) -> Command:
         is_flag=True,
         help="Start workers in the network of this host, where others can connect to them.",
     )(command)
+
+
+def given_options(*names: str) -> dict[str, Any]:
+    """Return those of some options of the running command that the user gave: {--name: value}."""
+    context = click.get_current_context()
+    return {
+        f"--{name.replace('_', '-')}": context.params[name]
+        for name in names
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 def live_options(*, steps: int) -> Callable[[Command], Command]:

@@ -121,7 +121,7 @@ def place(
             table = comparison(str(output), priced.problem, results)
             print_layouts([table, *split_tables(result), *robust_tables(result)])
             print_notes(result)
-            echo(gain_text(results))
+            echo(gain_text(results, is_constrained=bool(of_problem.record)))
             echo("", "Next:", *_next_steps(run, output, machine, target, report), err=True)
     if result.status is SolveStatus.INTERRUPTED:
         echo(f"Interrupted: {output} has the best placement so far.", err=True)
@@ -163,9 +163,13 @@ def _next_steps(
         yield "                           session with config=pesto_cli.apply.session_config()"
 
 
-def gain_text(results: Sequence[Any]) -> str:
-    """Return the predicted step time, compared with the better baseline and with the bound."""
+def gain_text(results: Sequence[Any], *, is_constrained: bool = False) -> str:
+    """Return the predicted step time, compared with the better baseline and with the bound.
+
+    is_constrained: whether the options of the command allow some placements only.
+    """
     from pesto_cli.data.result import SolveStatus
+    from pesto_cli.data.solution import PlanSet
     from pesto_cli.report.times import time_text
 
     *baselines, result = results
@@ -179,7 +183,10 @@ def gain_text(results: Sequence[Any]) -> str:
     else:
         times = (best.makespan_us + overhead_us) / step_us if step_us else 1.0
         ratio = f"{times:.2f} times as fast as {best.strategy}"
+    is_whole = result.solution.bound_holds_for is not PlanSet.ALL_PLANS
+    which = f"placement{' of whole ops' if is_whole else ''}"
+    which += " that these options allow" if is_constrained else ""
     return (
-        f"Predicted step time: {time_text(step_us)}{overhead}, {ratio}. No placement on this "
-        f"machine takes less than {time_text(result.lower_bound_us + overhead_us)}."
+        f"Predicted step time: {time_text(step_us)}{overhead}, {ratio}. No {which} on this machine "
+        f"takes less than {time_text(result.lower_bound_us + overhead_us)}."
     )

@@ -128,10 +128,12 @@ def solve(
     from pesto_cli.report.splits import split_tables
     from pesto_cli.report.tables import comparison
 
-    check_output(output, profile)
+    weights = options["weights"]
+    inputs = profile, options["constraints"], None if weights is None else Path(weights)
+    check_output(output, *inputs)
     values = parameters_from([strategy], options)
     if summary is not None:
-        check_output(summary, output, profile, warm_start)
+        check_output(summary, output, warm_start, *inputs)
     of_problem = asked(options)
     read = dict(of_problem.record)
     priced = of_problem.constrained(api.read_profile(profile), profile, quiet)

@@ -17,6 +17,7 @@ from pesto_cli.cli.options import (
     FOLDER_SUFFIX,
     PATH,
     check_script,
+    given_options,
     json_option,
     listed,
     live_options,
@@ -93,7 +94,7 @@ def run(
     from pesto_cli.runtime.feeds import source_file
 
     options = {"--compare": compare, "--profile": profile, "--feeds": feeds}
-    options |= {"--placement": placement, "--output": output}
+    options |= {"--placement": placement, "--output": output, **given_options("steps", "warm_up")}
     _check_script(graph, arguments, tune, options)
     if tune is not None:
         run_tuned(

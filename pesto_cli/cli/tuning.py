@@ -93,7 +93,8 @@ def tune(
     from pesto_cli.report.tuning_plot import tuning_chart
 
     check_script(graph, arguments)
-    _check_files([output, options["log"], plot, corrected], graph, plot, options)
+    inputs = [graph, Path(machine)]
+    _check_files([output, options["log"], plot, corrected], inputs, plot, options)
     _check_options(options)
     of_problem, shown = asked(options), Shown(as_json or quiet, quiet)
     settings = _settings(options) | {
@@ -161,14 +162,17 @@ def _step(
 
 
 def _check_files(
-    outputs: Sequence[Path | None], graph: Path, plot: Path | None, options: dict[str, Any]
+    outputs: Sequence[Path | None],
+    inputs: Sequence[Path],
+    plot: Path | None,
+    options: dict[str, Any],
 ) -> None:
     """Check all outputs before the work begins, and that they are not the inputs."""
     from pesto_cli.report.charts import check_chart_path
     from pesto_cli.runtime.feeds import source_file
 
     feeds = options["feeds"]
-    inputs = [graph, options["profile"], options["comm"], options["constraints"]]
+    inputs = [*inputs, options["profile"], options["comm"], options["constraints"]]
     inputs += [] if feeds is None else [source_file(feeds)]
     if plot is not None:
         check_chart_path(plot)

@@ -26,7 +26,7 @@ def matching_ops(
     if wanted in split or wanted in graph.index_of:
         return [wanted]
     is_pattern = any(letter in wanted for letter in "*?[")
-    pattern = wanted if is_pattern else f"{_escaped(wanted)}*"
+    pattern = wanted if is_pattern else f"{wanted}*"
     became = [new for name, ops in split.items() if fnmatchcase(name, pattern) for new in ops]
     found = dict.fromkeys([name for name in graph.names if fnmatchcase(name, pattern)] + became)
     if found:
@@ -55,10 +55,6 @@ def _loops_around(graph: OpGraph, wanted: str) -> list[str]:
 
 def _scope(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "[[]")
 
 
 def _alike(names: Sequence[str], wanted: str) -> list[str]:
