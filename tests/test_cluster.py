@@ -670,6 +670,7 @@ def test_without_a_gpu_the_error_names_alternatives(monkeypatch: pytest.MonkeyPa
     ("text", "message"),
     [
         ("[cluster]\nworker = []\n", "has no task"),
+        ('[cluster]\nlocalhost = ["here:1"]\n', "job 'localhost', which is TensorFlow's name"),
         ("[cluster]\n", "has no task"),
         ("[hosts]\n", r"no \[cluster\] in the file \(it has hosts\)"),
         ("cluster = 3\n", r"\[cluster\] is '3'; a job with a list of addresses"),

@@ -12,6 +12,7 @@ from training_graphs import exported
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.files.arrays import write_arrays
+from pesto_cli.graphdef.tensorflow import tensorflow
 from pesto_cli.runtime.feeds import batches, write_feeds
 
 FEEDS = {"words": np.full([2, 3], 7), "scale": np.array(0.5)}
@@ -146,6 +147,14 @@ def numbers():
 def fails():
     yield batch()
     raise KeyError("no more")
+
+def ragged():
+    return {"words": [[1, 2], [3]], "scale": 0.5}
+
+def dataset():
+    import tensorflow as tf
+    rows = tf.data.Dataset.range(3)
+    return rows.map(lambda row: {"words": tf.fill([2, 3], tf.cast(row, tf.int32)), "scale": 0.5})
 """
 
 
@@ -165,10 +174,19 @@ def test_a_function_gives_one_batch_for_all_steps_or_one_for_each(meta: Any, scr
     assert words(meta, f"{script}:three", 7) == [0, 1, 2, 0, 1, 2, 0]
 
 
+def test_a_function_runs_eagerly_and_adds_no_ops_to_the_graph_of_the_step(
+    meta: Any, script: Path
+) -> None:
+    with tensorflow().Graph().as_default() as graph:
+        assert words(meta, f"{script}:dataset", 4) == [0, 1, 2, 0]
+        assert not graph.get_operations()
+
+
 def test_a_function_that_gives_no_batches_is_refused(meta: Any, script: Path) -> None:
     for name, message in (
         ("none", "returned no batch"),
         ("numbers", "a batch is a int"),
+        ("ragged", "the value for placeholder 'words' is no array"),
         ("batches", "no function 'batches'. Did you mean batch"),
     ):
         with pytest.raises(BadInputError, match=message):

@@ -223,6 +223,11 @@ def test_state_that_cannot_be_carried_is_refused(
         train(path).steps(placements, TURNS)
 
 
+def test_a_step_that_takes_data_from_a_queue_is_refused_before_it_runs(script: Write) -> None:
+    with pytest.raises(BadInputError, match="takes data from a queue, by 'fifo_queue_Dequeue'"):
+        api.tune_script(script(QUEUE), [], two_cpus(), steps=200)
+
+
 def test_a_placement_that_cannot_run_is_left_and_the_training_goes_on(
     train: Train,
     capsys: pytest.CaptureFixture[str],

@@ -13,6 +13,7 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, Profile, TuningLog
+from pesto_cli.graphdef.fetches import fetch_names, needed_protos
 from pesto_cli.graphdef.programs.capture import capture
 from pesto_cli.runtime import live_training
 from pesto_cli.runtime.comparison import RealRun
@@ -132,6 +133,14 @@ def _captured(path: Path, arguments: Sequence[str]) -> Iterator[tuple[Any, str |
             "tune the step (pesto tune), and run the script with that placement (pesto run "
             "--placement)."
         )
+    step = needed_protos(found.meta.graph_def, fetch_names(found.meta))
+    for node in step:
+        if node.op.startswith("QueueDequeue"):
+            raise BadInputError(
+                f"{path}: the step takes data from a queue, by {node.name!r} ({node.op}), whose "
+                "state cannot be carried to the session of another placement; data sets or feeds "
+                "were expected."
+            )
     if not found.feeds:
         yield found.meta, None
         return

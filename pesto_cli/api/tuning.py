@@ -135,8 +135,8 @@ def _earlier(
             _check_settings(*(_of_parts(each) for each in (known.settings, settings)))
             known = replace(known, provenance={**known.provenance, "settings": settings})
     watch.note(
-        f"{log} exists: its profile is used; of its candidates, only the best and the simple ones "
-        "are run again, for comparison."
+        f"{log} exists: its profile is used; of its candidates, the best one runs again in each "
+        "round, and the fastest ones in the final round, for comparison."
     )
     return known
 

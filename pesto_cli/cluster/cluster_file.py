@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pesto_cli.cluster.names import LOCAL_JOB
 from pesto_cli.errors import BadInputError, about
 from pesto_cli.files.storage import Schema, read_toml, validate
 
@@ -92,6 +93,11 @@ def _check_jobs(content: Mapping[str, Any]) -> None:
             f"addresses of TensorFlow servers: [cluster] {EXAMPLE}."
         )
     jobs = content["cluster"]
+    if isinstance(jobs, dict) and LOCAL_JOB in jobs:
+        raise BadInputError(
+            f"[cluster] has a job {LOCAL_JOB!r}, which is TensorFlow's name for the devices of its "
+            f"own process; another name was expected, as in {EXAMPLE}."
+        )
     for job, addresses in jobs.items() if isinstance(jobs, dict) else [("", jobs)]:
         if not isinstance(addresses, list) or not all(isinstance(at, str) for at in addresses):
             where = f"[cluster] {job}".rstrip()

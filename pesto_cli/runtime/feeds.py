@@ -35,6 +35,7 @@ from pesto_cli.graphdef.tensorflow import tensorflow
 
 # What follows the name of a placeholder in the name of the array of its lengths.
 LENGTHS = ".lengths"
+_END = object()
 
 Batch = Mapping[str, Any]
 """Node name of a placeholder -> numpy array."""
@@ -123,7 +124,13 @@ def _checked(inputs: Mapping[str, Input], needed: Sequence[str], source: str, gi
 
 
 def _fitting(placeholder: Input, value: Any, source: str) -> Any:
-    array, shape = np.asarray(value), placeholder.shape
+    try:
+        array, shape = np.asarray(value), placeholder.shape
+    except Exception as error:  # of rows of different lengths, or of a symbolic tensor
+        raise BadInputError(
+            f"{source}: the value for placeholder {placeholder.name!r} is no array "
+            f"({type(error).__name__}: {error}); an array was expected."
+        ) from None
     wanted = np.dtype(placeholder.dtype.as_numpy_dtype)
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
         array = array.view(wanted)  # a type that numpy does not know, such as bfloat16
@@ -233,13 +240,22 @@ def _read(path: Path) -> Batch:
 
 def _drawn(path: Path, name: str) -> Iterator[Any]:
     """Yield the batches that a function returns; call it again after its last batch."""
+    from tensorflow.python.eager import context
+
     source = f"{path}:{name}"
     function = script_function(path, name)
     while True:
         num_batches = 0
         try:
-            given = function()
-            for batch in repeat(given) if isinstance(given, Mapping) else given:
+            # The step runs in a graph. The function must not add ops to it.
+            with context.eager_mode():
+                given = function()
+                batches = repeat(given) if isinstance(given, Mapping) else iter(given)
+            while True:
+                with context.eager_mode():
+                    batch = next(batches, _END)
+                if batch is _END:
+                    break
                 num_batches += 1
                 yield batch
         except (Exception, SystemExit) as error:

@@ -99,6 +99,12 @@ class LiveTraining:
                 goes on with the next call.
             ScriptEndedError: the script ended.
         """
+        try:
+            return self._by_turns(placements, turns)
+        finally:
+            self._program.forget()
+
+    def _by_turns(self, placements: Sequence[PlacementFile], turns: Turns) -> list[RealRun]:
         us: list[list[float]] = [[] for _ in placements]
         traced: list[list[Any]] = [[] for _ in placements]
         for index, use in _order(len(placements), turns):
@@ -114,7 +120,6 @@ class LiveTraining:
             assert report is not None
             by_turn = np.reshape(times, (-1, turns.num_in_a_row))
             runs.append(real_run(report, placement, self._names, by_turn, traces))
-        self._program.forget()
         return runs
 
     def finish(self, placement: PlacementFile) -> RealRun | None:
@@ -195,11 +200,11 @@ def steps(
 
 def finish(connection: Connection, placement: PlacementFile) -> RealRun | None:
     """Run the script that was started to its end; see `LiveTraining.finish`."""
-    training: LiveTraining = connection.kept.pop(LIVE_TRAINING)
+    training: LiveTraining = connection.kept[LIVE_TRAINING]
     return training.finish(placement)
 
 
 def stop(connection: Connection) -> None:
-    """End the script that was started, if it was not run to its end."""
+    """End the script that was started, if it still runs."""
     if LIVE_TRAINING in connection.kept:
         connection.kept.pop(LIVE_TRAINING).stop()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pesto_cli.apply.devices import tensorflow_devices
@@ -44,7 +44,8 @@ def placed_variables(
         # `graphdef.functions` numbers variables with the same name in the same way.
         nth = f"{name}_variable_{created[name]}" if created[name] else name
         created[name] += 1
-        with tf.device(device_of.get(nth)):
+        # `tf.device(None)` would end the device scope of the program.
+        with tf.device(device_of[nth]) if nth in device_of else nullcontext():
             return create(cls, *args, **options)
 
     # Keras's `clear_session` would end a `tf.variable_creator_scope`.
