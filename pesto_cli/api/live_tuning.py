@@ -13,8 +13,9 @@ from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
 from pesto_cli.errors import BadInputError, EnvironmentFailedError
 from pesto_cli.files import CommFit, Profile, TuningLog
-from pesto_cli.graphdef.fetches import fetch_names, needed_protos
+from pesto_cli.graphdef.fetches import step_protos
 from pesto_cli.graphdef.programs.capture import capture
+from pesto_cli.graphdef.self_contained import DEQUEUES
 from pesto_cli.runtime import live_training
 from pesto_cli.runtime.comparison import RealRun
 from pesto_cli.runtime.feeds import write_feeds
@@ -133,9 +134,8 @@ def _captured(path: Path, arguments: Sequence[str]) -> Iterator[tuple[Any, str |
             "tune the step (pesto tune), and run the script with that placement (pesto run "
             "--placement)."
         )
-    step = needed_protos(found.meta.graph_def, fetch_names(found.meta))
-    for node in step:
-        if node.op.startswith("QueueDequeue"):
+    for node in step_protos(found.meta):
+        if DEQUEUES.fullmatch(node.op):
             raise BadInputError(
                 f"{path}: the step takes data from a queue, by {node.name!r} ({node.op}), whose "
                 "state cannot be carried to the session of another placement; data sets or feeds "

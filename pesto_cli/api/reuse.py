@@ -66,6 +66,12 @@ def earlier_placement(path: Path) -> PlacementFile | None:
         return None
 
 
+def as_recorded(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as a file records them: with lists in place of tuples."""
+    recorded: dict[str, Any] = json.loads(json.dumps(dict(parameters)))
+    return recorded
+
+
 def is_fresh_placement(
     placed: PlacementFile, meta: Any, profile: Profile, wanted: Mapping[str, Any]
 ) -> bool:
@@ -81,7 +87,7 @@ def is_fresh_placement(
         wanted: parameters of the search, as a placement file records them.
     """
     recorded = dict(placed.provenance.get("parameters", {}))
-    wanted = json.loads(json.dumps(dict(wanted)))  # as a file records them: lists, not tuples
+    wanted = as_recorded(wanted)
     if float(recorded.get("time_limit", 0.0)) < float(wanted["time_limit"]):
         return False
     if {**recorded, **dict.fromkeys(EFFORT)} != {**wanted, **dict.fromkeys(EFFORT)}:

@@ -1,6 +1,5 @@
 """Tuning: a plan that is chosen by measured steps."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pesto_cli
 from pesto_cli.api.checking import check_same_machine
 from pesto_cli.api.costs import profile_by_run
+from pesto_cli.api.reuse import as_recorded
 from pesto_cli.apply import PLACED
 from pesto_cli.cluster import Cluster
 from pesto_cli.data.limits import Limits
@@ -96,7 +96,7 @@ def tune(
     _check_unplaced(meta)
     warm_up()
     clock, watch = Clock(time_limit_s), watch or Watch()
-    asked = json.loads(json.dumps(dict(settings or {})))
+    asked = as_recorded(settings or {})
     known = _earlier(log, meta, cluster, asked, watch)
     if known is None:
         if profile is None:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pesto_cli.apply.devices import device_type
 from pesto_cli.graphdef.nodes import Node
 
-# The second node of a pair that is merged, whatever the first one is; and a pair.
+# Ops that the pass may merge with the producer of their first input.
 MERGED = frozenset({"BiasAdd", "BiasAddGrad"})
+# The pass merges this convolution only with this producer.
 MERGED_PAIR = ("Pad", "Conv2D")
 
 

@@ -2,7 +2,7 @@
 
 from pesto_cli.graphdef.devices import DT_RESOURCE, DT_VARIANT
 from pesto_cli.graphdef.late_reads import late_reads
-from pesto_cli.graphdef.outside_step import HANDLE, variable_of
+from pesto_cli.graphdef.outside_step import first_handles
 from pesto_cli.graphdef.wiring import Wiring
 
 FOLLOWS_ITS_INPUT = frozenset({"Switch", "RefSwitch", "_SwitchN"})
@@ -42,18 +42,15 @@ def colocation_groups(wiring: Wiring) -> list[int]:
     nodes = wiring.nodes
     groups = UnionFind(len(nodes))
     first_of_frame: dict[str, int] = {}
-    first_handle: dict[tuple[str, str], int] = {}
     for index, (node, frame) in enumerate(zip(nodes, wiring.frames, strict=True)):
         if frame is not None:
             groups.union(first_of_frame.setdefault(frame, index), index)
-        if node.type == HANDLE:
-            groups.union(first_handle.setdefault(variable_of(node.proto), index), index)
         if node.type in FOLLOWS_ITS_INPUT:
             groups.union(node.inputs[0][0], index)
         arguments = wiring.signature(index).inputs
         for argument, (source, _) in zip(arguments, node.inputs, strict=True):
             if argument.is_ref or argument.dtype in (DT_RESOURCE, DT_VARIANT):
                 groups.union(source, index)
-    for index, variable in late_reads(wiring).items():
+    for index, variable in (*late_reads(wiring).items(), *first_handles(nodes).items()):
         groups.union(variable, index)
     return [groups.find(index) for index in range(len(nodes))]

@@ -99,6 +99,11 @@ def needed_protos(graph_def: Any, fetches: Sequence[str]) -> list[Any]:
     return [node for node in graph_def.node if node.name in needed]
 
 
+def step_protos(meta: Any) -> list[Any]:
+    """Return the NodeDefs that the fetches of a MetaGraphDef need; see `needed_protos`."""
+    return needed_protos(meta.graph_def, fetch_names(meta))
+
+
 def fed_protos(step: Sequence[Any]) -> list[Any]:
     """Return the placeholders among the NodeDefs of a step."""
     return [node for node in step if node.op in FED_TYPES]
@@ -109,14 +114,14 @@ def require_static_feeds(fed: Sequence[Any], what: str) -> None:
 
     An open dimension would count as 1 in every cost.
     """
-    require_static({node.name: _declared_shape(node) for node in fed}, what)
+    require_static({node.name: declared_shape(node) for node in fed}, what)
 
 
-def _declared_shape(node: Any) -> list[int] | None:
-    """Return the shape that a placeholder declares; None without a rank."""
+def declared_shape(node: Any) -> list[int | None] | None:
+    """Return the shape that a placeholder declares; None without a rank. An open size is None."""
     if "shape" not in node.attr or node.attr["shape"].shape.unknown_rank:
         return None
-    return [dim.size for dim in node.attr["shape"].shape.dim]
+    return [None if dim.size < 0 else dim.size for dim in node.attr["shape"].shape.dim]
 
 
 def require_static(shapes: Mapping[str, Sequence[int | None] | None], what: str) -> None:

@@ -153,9 +153,10 @@ def _losses(model: Any, what: str) -> list[Any]:
 
 
 def _is_sparse(loss: Any) -> bool:
-    """Return whether the targets of a loss are class numbers, by the names of the loss.
+    """Return whether a loss is sparse, that is, whether its targets are class numbers.
 
-    loss: a string, a function or a Keras object, which may have another name than its class.
+    The name of the loss, or that of its class, says so. loss: a string, a function or a Keras
+    object.
     """
     names = [loss] if isinstance(loss, str) else [type(loss).__name__]
     names += [getattr(loss, attribute, "") for attribute in ("name", "__name__")]

@@ -1,10 +1,8 @@
 """Find the memory that nodes hold throughout, and the outputs stored in the memory of an input."""
 
 import math
-from collections.abc import Sequence
 
 from pesto_cli.graphdef.nodes import Node
-from pesto_cli.graphdef.outside_step import HANDLE, variable_of
 from pesto_cli.graphdef.signature import OpDefs
 from pesto_cli.graphdef.tensorflow import tensorflow
 
@@ -46,13 +44,6 @@ def forwarded_input(node: Node, op_defs: OpDefs) -> int | None:
         refs = (place for place, taken in enumerate(signature.inputs) if taken.is_ref)
         return next(refs, None)
     return None
-
-
-def further_handles(nodes: Sequence[Node]) -> frozenset[int]:
-    """Return the VarHandleOps whose variable an earlier one of the nodes refers to, too."""
-    handles = [index for index, node in enumerate(nodes) if node.type == HANDLE]
-    first = {variable_of(nodes[index].proto): index for index in reversed(handles)}
-    return frozenset(handles) - {*first.values()}
 
 
 def resident_bytes(node: Node) -> int:

@@ -9,12 +9,8 @@ from pesto_cli.files import MAX_TENSOR_BYTES
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.graphdef.contraction import LEFT_OUT
 from pesto_cli.graphdef.facts import Facts
-from pesto_cli.graphdef.memory import (
-    REFERENCE_VARIABLES,
-    forwarded_input,
-    further_handles,
-    resident_bytes,
-)
+from pesto_cli.graphdef.memory import REFERENCE_VARIABLES, forwarded_input, resident_bytes
+from pesto_cli.graphdef.outside_step import first_handles
 from pesto_cli.graphdef.sizes import unbounded
 
 
@@ -113,11 +109,11 @@ def _check_size(what: str, num_bytes: int) -> int:
 
 def _resident_bytes(step: Facts, members: Sequence[Sequence[int]]) -> list[int]:
     """Return the size of each op's variables in bytes; one with several handles counts once."""
-    further = further_handles(step.nodes)
-    sizes = [
-        0 if index in further else _check_size(repr(node.name), resident_bytes(node))
-        for index, node in enumerate(step.nodes)
-    ]
+    first = first_handles(step.nodes)
+    sizes = [0] * len(step.nodes)
+    for index, node in enumerate(step.nodes):
+        if first.get(index, index) == index:
+            sizes[index] = _check_size(repr(node.name), resident_bytes(node))
     return [sum(sizes[index] for index in op) for op in members]
 
 

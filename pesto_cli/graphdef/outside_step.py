@@ -6,10 +6,11 @@ variable must stay whole.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.wiring import Wiring
 
 HANDLE = "VarHandleOp"
@@ -82,6 +83,16 @@ def variable_of(handle: Any) -> tuple[str, str]:
         for name in ("container", "shared_name")
     )
     return container, handle.name if shared in UNSHARED else shared
+
+
+def first_handles(nodes: Sequence[Node]) -> dict[int, int]:
+    """Return {VarHandleOp: the first VarHandleOp of the same variable}, as indices of nodes."""
+    first: dict[tuple[str, str], int] = {}
+    return {
+        index: first.setdefault(variable_of(node.proto), index)
+        for index, node in enumerate(nodes)
+        if node.type == HANDLE
+    }
 
 
 def devices_of_other_handles(wiring: Wiring, device: Mapping[str, str]) -> dict[str, str]:

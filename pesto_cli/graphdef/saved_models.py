@@ -13,8 +13,8 @@ from pesto_cli.graphdef.fetches import (
     INIT_OP,
     TRAIN_OP,
     fetch_names,
-    needed_protos,
     node_name,
+    step_protos,
     suggestion,
 )
 from pesto_cli.graphdef.grappler import inline_functions
@@ -54,7 +54,7 @@ def signature_graph(path: Path, signature: str | None) -> Any:
     check_contents(meta, str(path))
     fetched = _with_fetches(meta, definition)
     check_structure(fetched.graph_def, str(path))
-    step = needed_protos(fetched.graph_def, fetch_names(fetched))
+    step = step_protos(fetched)
     require_no_python(step, fetched.graph_def.library, str(path))
     if not _is_functional(meta):
         return fetched

@@ -15,9 +15,12 @@ from pesto_cli.graphdef.structure import called_functions
 from pesto_cli.printable import logger
 
 CALLS_PYTHON = re.compile(r"PyFunc(Stateless)?|EagerPyFunc")
+DEQUEUES = re.compile(r"QueueDequeue\w*")
 # Ops that call functions of the program, wait for its threads, or use the handle of an iterator in
 # its session.
-OF_THE_PROGRAM = re.compile(rf"{CALLS_PYTHON.pattern}|QueueDequeue\w*|IteratorFromStringHandle\w*")
+OF_THE_PROGRAM = re.compile(
+    rf"{CALLS_PYTHON.pattern}|{DEQUEUES.pattern}|IteratorFromStringHandle\w*"
+)
 COLLECTIVE = re.compile(r"Collective\w+")
 REPLICA = re.compile(r".+/replica_\d+")
 """Names of the variables that a tf.distribute strategy creates for all replicas but the first."""

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from pesto_cli.graphdef.fetches import fetch_names, needed_protos, node_name
+from pesto_cli.graphdef.fetches import node_name, step_protos
 
 # Types of ops with which optimisers apply gradients, and of all ops that write a variable.
 APPLYING = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
@@ -19,8 +19,7 @@ def untrained(meta: Any) -> str | None:
     """
     graph_def = meta.graph_def
     inner = (node for function in graph_def.library.function for node in function.node_def)
-    outer = needed_protos(graph_def, fetch_names(meta))
-    if any(UPDATING.fullmatch(node.op) for node in (*inner, *outer)):
+    if any(UPDATING.fullmatch(node.op) for node in (*inner, *step_protos(meta))):
         return None
     found = _train_op(graph_def)
     remedy = f"--fetch {found}" if found else "--fetch NAME, or another --signature of a SavedModel"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # strategies import the policies
     from pesto_cli.learned.trials import Trials
     from pesto_cli.strategies.context import Context
 
-# The largest size or count of a setting. Files of weights have settings, too. There, a larger
-# number could fill the memory or make an iteration endless.
+# The upper limit of sizes and counts among the settings. A file of weights contains settings, too,
+# and with larger ones, it could fill the memory or make an iteration endless.
 MOST = 10_000
 
 

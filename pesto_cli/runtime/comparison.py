@@ -12,7 +12,7 @@ from pesto_cli.cluster import Cluster, Connection
 from pesto_cli.data.steps import StepTimes
 from pesto_cli.errors import BadInputError
 from pesto_cli.files import PlacementFile
-from pesto_cli.graphdef.fetches import fetch_names, needed_protos
+from pesto_cli.graphdef.fetches import step_protos
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.runtime.interleaved import Runs, Turns, interleaved
 from pesto_cli.runtime.spans import Span, busy_us, spans
@@ -61,8 +61,7 @@ def device_names(connection: Connection) -> dict[str, str]:
 
 def devices_in_graph(meta: Any) -> dict[str, str]:
     """Return node of the step -> its device, for the nodes that have one."""
-    step = needed_protos(meta.graph_def, fetch_names(meta))
-    return {node.name: node.device for node in step if node.device}
+    return {node.name: node.device for node in step_protos(meta) if node.device}
 
 
 def check_devices_here(placement: PlacementFile, there: Collection[str], remedy: str) -> None:

@@ -23,10 +23,10 @@ from pesto_cli.files.arrays import write_arrays
 from pesto_cli.files.writing import atomic_write
 from pesto_cli.graphdef.fetches import (
     SHAPED_TYPES,
+    declared_shape,
     dynamic_shape,
     fed_protos,
-    fetch_names,
-    needed_protos,
+    step_protos,
     suggestion,
 )
 from pesto_cli.graphdef.scripts import script_failed, script_function
@@ -60,8 +60,7 @@ def batches(meta: Any, source: str | None = None) -> Iterator[Batch]:
     has data of a wrong shape or type; and, without a source, if a shape is not static.
     """
     inputs = {node.name: _input(node) for node in meta.graph_def.node if node.op in SHAPED_TYPES}
-    step = needed_protos(meta.graph_def, fetch_names(meta))
-    needed = tuple(node.name for node in fed_protos(step))
+    needed = tuple(node.name for node in fed_protos(step_protos(meta)))
     if source is None:
         return repeat({name: default_value(inputs[name]) for name in needed})
     # A map, because a generator would end with the first batch that is refused.
@@ -91,10 +90,7 @@ def default_value(placeholder: Input) -> Any:
 
 
 def _input(node: Any) -> Input:
-    declared = node.attr["shape"].shape
-    known = "shape" in node.attr and not declared.unknown_rank
-    sizes = [None if dim.size < 0 else dim.size for dim in declared.dim]
-    return Input(node.name, node_type(node, "dtype"), sizes if known else None)
+    return Input(node.name, node_type(node, "dtype"), declared_shape(node))
 
 
 def _checked(inputs: Mapping[str, Input], needed: Sequence[str], source: str, given: Any) -> Batch:

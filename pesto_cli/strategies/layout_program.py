@@ -186,9 +186,10 @@ class LayoutProgram:
         return bool(self._has_variable[self._graph.colocation_group[op]])
 
     def _ways_of(self, op: int) -> Iterator[_Way]:
-        """Yield the ways to run an op; only one if the user's constraints split it.
+        """Yield the ways to run an op.
 
-        Ways with a part that is too small for the prices are left out.
+        If the user's constraints split the op, there is one way. Ways are left out if a part is so
+        small that the profile does not price it.
         """
         if op in self._chosen:
             chosen = self._chosen[op]

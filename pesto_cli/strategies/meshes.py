@@ -23,8 +23,8 @@ from pesto_cli.strategies.devices import accelerators, speeds
 
 # A device of a pipeline has at most this many micro-batches.
 MAX_MICRO_BATCHES = 4
-# A part in proportion to the speed of its device is at least so many times as large as the smallest
-# part that is priced: parts of half this size have no price.
+# The least size of a part in proportion to the speed of its device, as a share of the smallest part
+# that the profile prices. A part of at most half the smallest priced part has no price.
 LEAST_SHARE = 2 / 3
 
 

@@ -137,7 +137,7 @@ def _empty_step_us(request: CostRequest, live: Live, devices: Iterable[int]) -> 
 def _merged(parts: Sequence[Measured]) -> Measured:
     """Merge the measurements of the runs on several device kinds.
 
-    A time limit may have ended some runs earlier, so only as many steps as these have count.
+    With a time limit, the runs may have different numbers of steps. The smallest number counts.
     """
     num_steps = min(part.num_steps for part in parts)
     return Measured(

@@ -83,7 +83,7 @@ def product(spec: OpSpec, inputs: Sequence[Labels], output: Labels) -> Iterator[
             yield Alternative(label, sizes[label], layouts, (result,))
     for slot, operand in enumerate(spec.inputs):
         name = f"sum of input {slot}" if len(inputs) > 1 else "sum"
-        # Summands that are small integers may overflow, so that only their sum is right.
+        # A summand of a small integer type may overflow, and a product of a wider type keeps that.
         if operand.dtype == spec.outputs[0].dtype or operand.dtype in FLOATS:
             yield from open_sum(spec, slot, name=name)
 
