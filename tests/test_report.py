@@ -89,6 +89,7 @@ def test_the_figures_are_the_simulators(page: Read) -> None:
     assert rows["both"][4] == size_text(20_000)
     assert rows["one"][4] == "0 B"
     assert set(rows) == {"both", "one", "single", "expert"}
+    assert "no placement of whole ops is faster" in page.page
 
 
 @pytest.mark.parametrize(

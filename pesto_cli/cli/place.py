@@ -169,7 +169,7 @@ def gain_text(results: Sequence[Any], *, is_constrained: bool = False) -> str:
     is_constrained: whether the options of the command allow some placements only.
     """
     from pesto_cli.data.result import SolveStatus
-    from pesto_cli.data.solution import PlanSet
+    from pesto_cli.report.splits import bounded_text
     from pesto_cli.report.times import time_text
 
     *baselines, result = results
@@ -183,8 +183,7 @@ def gain_text(results: Sequence[Any], *, is_constrained: bool = False) -> str:
     else:
         times = (best.makespan_us + overhead_us) / step_us if step_us else 1.0
         ratio = f"{times:.2f} times as fast as {best.strategy}"
-    is_whole = result.solution.bound_holds_for is not PlanSet.ALL_PLANS
-    which = f"placement{' of whole ops' if is_whole else ''}"
+    which = bounded_text(result.solution)
     which += " that these options allow" if is_constrained else ""
     return (
         f"Predicted step time: {time_text(step_us)}{overhead}, {ratio}. No {which} on this machine "

@@ -7,7 +7,7 @@ from typing import Any
 from pesto_cli.data.load import Load, whole_load
 from pesto_cli.data.plan import Choice
 from pesto_cli.data.result import Result
-from pesto_cli.data.solution import Solution
+from pesto_cli.data.solution import PlanSet, Solution
 from pesto_cli.report.families import NAMES, Families, Made
 from pesto_cli.report.layouts import Layouts, layouts
 from pesto_cli.report.tables import size_text
@@ -29,6 +29,12 @@ def split_text(solution: Solution) -> str:
     plan = solution.plan
     num_ops, num_parts = (0, 1) if plan is None else (len(plan.choices), plan.num_parts)
     return f"{num_ops:,} of {solution.asked.num_ops:,} ops into at most {num_parts} parts"
+
+
+def bounded_text(solution: Solution) -> str:
+    """Return which placements are not shorter than the lower bound."""
+    is_of_all = solution.bound_holds_for is PlanSet.ALL_PLANS
+    return "placement" if is_of_all else "placement of whole ops"
 
 
 def parts_text(choice: Choice | None) -> str:

@@ -11,7 +11,7 @@ from pesto_cli.files import Profile
 from pesto_cli.report.page.markup import Cell, Share, figures, table
 from pesto_cli.report.page.reference import Reference
 from pesto_cli.report.page.shown import Shown
-from pesto_cli.report.splits import change_text, load_table, loads_of, made_rows, split_text
+from pesto_cli.report.splits import bounded_text, change_text, load_table, loads_of, made_rows, split_text
 from pesto_cli.report.tables import shortfall_text, size_text
 from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
@@ -74,10 +74,11 @@ def _takes(makespan_us: float, result: Result | None) -> str:
 def _proved(result: Result) -> str:
     if result.makespan_us and not result.lower_bound_us:
         return "no bound is proved"
+    none = f"no {bounded_text(result.solution)} is faster"
     if not result.gap:
-        return "reached: no placement is faster"
+        return f"reached: {none}"
     most = f"at most {result.gap:.1%}" if result.gap >= 0.0005 else "less than 0.1%"
-    return f"no placement is faster: this one can be improved by {most}"
+    return f"{none}: this one can be improved by {most}"
 
 
 def _overhead(problem: Problem) -> str:
