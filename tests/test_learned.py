@@ -182,6 +182,35 @@ def test_the_encoder_is_two_layers_of_lstm_cells() -> None:
     assert encoded.numpy() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("policy", SMALL, ids=lambda policy: policy.name)
+def test_the_gradient_of_each_array_of_weights_is_that_of_differences(policy: Policy) -> None:
+    environment, rng = policy.environment(towers(6)), np.random.default_rng(0)
+    state = State.initial(policy, 3, seed=0)
+    shape, inputs = (environment.num_decisions, 5), environment.inputs
+    weights = {
+        name: (values + rng.normal(0, 0.3, values.shape)).astype(np.float32)
+        for name, values in state.weights.items()
+    }
+    noise = rng.gumbel(size=(*shape, environment.num_actions)).astype(np.float32)
+    actions = np.array(policy.network.sample(weights, inputs, noise))
+    old = policy.network.log_probabilities(state.weights, inputs, actions)
+    advantage = rng.normal(size=shape[1]).astype(np.float32)
+    chosen = tensorflow().one_hot(actions, environment.num_actions)
+
+    def objective(name: str, change: np.ndarray) -> float:
+        changed = {**weights, name: weights[name] + change}
+        new = policy.network.log_probabilities(changed, inputs, actions)
+        return float(policy.objective(new, old, chosen, advantage))
+
+    compiled = Trainer(policy, policy.network)._gradient
+    gradient = compiled(policy, weights, inputs, actions, old, advantage)
+    for name, values in weights.items():
+        change = rng.normal(size=values.shape).astype(np.float32) * 1e-3
+        difference = (objective(name, -change) - objective(name, change)) / 2
+        expected = float(np.sum(gradient[name].numpy() * change))
+        assert difference == pytest.approx(expected, rel=0.05, abs=5e-6), name
+
+
 def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
     weights = SequenceNetwork(4).initial_weights(5, 3, seed=1)
     rows = np.ones((2, 5), np.float32)

@@ -212,8 +212,19 @@ def _outputs(concrete: Any, graph: Any, replacements: Mapping[str, Any]) -> list
 
 
 def _without_nodes(graph_def: Any, names: set[str]) -> Any:
+    """Return a copy without some nodes, and without colocation requests that name them.
+
+    A lookup in a captured variable requests the device of the placeholder that stands for it.
+    """
     kept = type(graph_def)()
     kept.versions.CopyFrom(graph_def.versions)
     kept.library.CopyFrom(graph_def.library)
     kept.node.extend(node for node in graph_def.node if node.name not in names)
+    removed = {b"loc:@" + name.encode() for name in names}
+    for node in kept.node:
+        if not removed.isdisjoint(node.attr["_class"].list.s if "_class" in node.attr else ()):
+            left = [each for each in node.attr["_class"].list.s if each not in removed]
+            del node.attr["_class"]
+            if left:
+                node.attr["_class"].list.s.extend(left)
     return kept

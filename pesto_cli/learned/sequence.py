@@ -140,22 +140,41 @@ def _layers(weights: Any, part: str, inputs: Any, states: Any) -> Any:
     """Return the outputs of the last layer of LSTM cells, `[T, B, U]`, and the last states."""
     tf, last = tensorflow(), []
     for layer, (cell, output) in enumerate(states):
-        bias = weights[f"{part}_{layer}/bias"]
-        no_peephole = tf.zeros(bias.shape[0] // 4)
-        ran = tf.raw_ops.BlockLSTMV2(
-            seq_len_max=tf.constant(inputs.shape[0], tf.int64),
-            x=inputs,
-            cs_prev=cell,
-            h_prev=output,
-            w=weights[f"{part}_{layer}/kernel"],
-            wci=no_peephole,
-            wcf=no_peephole,
-            wco=no_peephole,
-            b=bias,
-        )
-        inputs = ran.h
-        last.append((ran.cs[-1], ran.h[-1]))
+        kernel, bias = (weights[f"{part}_{layer}/{name}"] for name in ("kernel", "bias"))
+        cells, inputs = tf.custom_gradient(_lstm)(inputs, cell, output, kernel, bias)
+        last.append((cells[-1], inputs[-1]))
     return inputs, tuple(last)
+
+
+def _lstm(inputs: Any, cell: Any, output: Any, kernel: Any, bias: Any) -> Any:
+    """Return the states and outputs of a layer of LSTM cells, `[T, B, U]`, and their gradient.
+
+    For `BlockLSTMV2`, TensorFlow 2.21 registers the gradient of `BlockLSTM` (`rnn_grad.py`), whose
+    gates have another order.
+    """
+    raw_ops, no_peephole = tensorflow().raw_ops, tensorflow().zeros(bias.shape[0] // 4)
+    given = {
+        "seq_len_max": tensorflow().constant(inputs.shape[0], tensorflow().int64),
+        "x": inputs,
+        "cs_prev": cell,
+        "h_prev": output,
+        "w": kernel,
+        "b": bias,
+        **dict.fromkeys(("wci", "wcf", "wco"), no_peephole),
+    }
+    ran = raw_ops.BlockLSTMV2(**given)
+
+    def gradient(of_cells: Any, of_outputs: Any) -> Any:
+        found = raw_ops.BlockLSTMGradV2(
+            **given,
+            **ran._asdict(),
+            cs_grad=of_cells,
+            h_grad=of_outputs,
+            use_peephole=False,
+        )
+        return found.x_grad, found.cs_prev_grad, found.h_prev_grad, found.w_grad, found.b_grad
+
+    return (ran.cs, ran.h), gradient
 
 
 def _own(weights: Any, features: Any, allowed: Any) -> Any:

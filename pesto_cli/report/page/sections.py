@@ -11,7 +11,14 @@ from pesto_cli.files import Profile
 from pesto_cli.report.page.markup import Cell, Share, figures, table
 from pesto_cli.report.page.reference import Reference
 from pesto_cli.report.page.shown import Shown
-from pesto_cli.report.splits import bounded_text, change_text, load_table, loads_of, made_rows, split_text
+from pesto_cli.report.splits import (
+    bounded_text,
+    change_text,
+    load_table,
+    loads_of,
+    made_rows,
+    split_text,
+)
 from pesto_cli.report.tables import shortfall_text, size_text
 from pesto_cli.report.times import TimeScale, time_text
 from pesto_cli.report.utilisation import Use, device_use, link_use, step_parts
