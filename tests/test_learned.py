@@ -205,10 +205,10 @@ def test_the_gradient_of_each_array_of_weights_is_that_of_differences(policy: Po
     compiled = Trainer(policy, policy.network)._gradient
     gradient = compiled(policy, weights, inputs, actions, old, advantage)
     for name, values in weights.items():
-        change = rng.normal(size=values.shape).astype(np.float32) * 1e-3
+        change = rng.normal(size=values.shape).astype(np.float32) * 2e-4
         difference = (objective(name, -change) - objective(name, change)) / 2
         expected = float(np.sum(gradient[name].numpy() * change))
-        assert difference == pytest.approx(expected, rel=0.05, abs=5e-6), name
+        assert difference == pytest.approx(expected, rel=0.05, abs=1e-6), name
 
 
 def test_a_policy_begins_uniform_over_the_allowed_devices() -> None:
