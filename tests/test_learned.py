@@ -202,8 +202,8 @@ def test_the_gradient_of_each_array_of_weights_is_that_of_differences(policy: Po
         new = policy.network.log_probabilities(changed, inputs, actions)
         return float(policy.objective(new, old, chosen, advantage))
 
-    compiled = Trainer(policy, policy.network)._gradient
-    gradient = compiled(policy, weights, inputs, actions, old, advantage)
+    compiled = Trainer(policy, policy.network).compiled(environment)
+    gradient = compiled.gradient(policy, weights, inputs, actions, old, advantage)
     for name, values in weights.items():
         change = rng.normal(size=values.shape).astype(np.float32) * 2e-4
         difference = (objective(name, -change) - objective(name, change)) / 2
@@ -488,7 +488,7 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
         (lambda p: api.train("heft", [p]), "'heft' does not learn; one of spotlight, grl, heterog"),
         (lambda p: api.train("x", [p]), "policy 'x' is unknown; one of spotlight, grl"),
         (lambda p: api.train("spotlight", []), "there is no profile to train on"),
-        (lambda p: api.train("spotlight", [p, p]), "profile 000000000000 is given twice"),
+        (lambda p: api.train("spotlight", [p, p]), "profile 2 is profile 1 again"),
         (
             lambda p: api.train("spotlight", [p], limits=Limits(1.0, deterministic=True)),
             "not deterministic; num_placements was expected",
@@ -499,7 +499,7 @@ def test_a_request_to_stop_keeps_what_was_learned() -> None:
         ),
         (
             lambda p: api.train("grl", [profile_of(alone(), "1")]),
-            "profile 111111111111 has no op that may run on two devices",
+            "profile 1 has no op that may run on two devices",
         ),
         (lambda p: api.train("grl", p), "profiles is a profile; a list was expected"),
         (lambda p: api.train("grl", [p], p), "start is a profile; a trained policy was expected"),
@@ -607,10 +607,11 @@ def test_real_steps_of_another_graph_or_of_several_profiles_are_refused(
 
 def test_weights_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "w.npz"
-    written = api.train(SMALL[0], [profile_of(towers())], num_placements=10)
+    limits = Limits(seed=2**64)
+    written = api.train(SMALL[0], [profile_of(towers())], limits=limits, num_placements=10)
     write_weights(path, written)
     found = read_weights(path)
-    assert (found.policy, found.seed) == ("spotlight", 0)
+    assert (found.policy, found.seed) == ("spotlight", 2**64)
     assert found.state.curve == written.state.curve
     assert found.state.trials == written.state.trials
     assert list(found.state.trials) == ["0" * 64]
@@ -699,6 +700,16 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
             p, weights_output=npy(np.zeros((16, 3), "f4")).replace(b"(16, 3)", b"(9e9,3)")
         ),
         "damaged, of another version or no file of weights",
+    ),
+    "dictionary": (
+        lambda p: changed(
+            p, weights_output=npy(np.zeros((16, 3), np.float32)).replace(b"}", b" ", 1)
+        ),
+        "damaged, of another version or no file of weights",
+    ),
+    "order": (
+        lambda p: changed(p, weights_output=npy(np.zeros((16, 3), np.float32, "F"))),
+        "weights/output.npy is in Fortran order",
     ),
     "short": (
         lambda p: changed(p, weights_output=npy(np.zeros((16, 3), np.float32))[:-4]),

@@ -10,6 +10,7 @@ from pesto_cli.api.arguments import checked, expect
 from pesto_cli.data.graph import FloatArray
 from pesto_cli.data.limits import Limits
 from pesto_cli.data.plan import WHOLE_OPS
+from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import Comparison, Result, SolveStatus
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.data.solution import Solution
@@ -73,9 +74,7 @@ def solve(
     problem = profile.problem
     context, values = _settings([strategy], context or Context(), options)
     context = with_deviation(profile, context)
-    reason = None if may_rewrite(chosen(strategy), problem) else unavoidable_shortfall(problem)
-    if reason is not None:
-        raise InfeasibleError(f"no placement can fit into memory: {reason}; {LESS_MEMORY}.")
+    check_can_fit(chosen(strategy), problem)
     result = run(problem, strategy, context, **values)
     if result.status is not SolveStatus.OUT_OF_MEMORY:
         return result
@@ -86,6 +85,16 @@ def solve(
     )
     error.add_note(memory_text(result.memory_peaks))
     raise error
+
+
+def check_can_fit(strategy: Strategy, problem: Problem, where: str = "") -> None:
+    """Raise InfeasibleError if a quick proof shows that no solution of a strategy fits.
+
+    where: begins the message.
+    """
+    reason = None if may_rewrite(strategy, problem) else unavoidable_shortfall(problem)
+    if reason is not None:
+        raise InfeasibleError(f"{where}no placement can fit into memory: {reason}; {LESS_MEMORY}.")
 
 
 def _settings(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pesto_cli.api.arguments import checked
+from pesto_cli.api.placing import check_can_fit
 from pesto_cli.api.tuning import check_same
 from pesto_cli.cluster import Cluster
 from pesto_cli.data.columns import FloatArray
@@ -211,15 +212,19 @@ def _environments(
 ) -> Mapping[str, Environment]:
     """Return the environment of each profile by the name of its trials."""
     found: dict[str, Environment] = {}
-    for profile in profiles:
+    for number, profile in enumerate(profiles, start=1):
         name = name_of_trials(profile, is_measured=is_measured)
         if name in found:
-            raise BadInputError(f"profile {name[:12]} is given twice; give each profile once.")
+            first = [*found].index(name) + 1
+            raise BadInputError(
+                f"profile {number} is profile {first} again; different profiles were expected."
+            )
+        check_can_fit(policy, profile.problem, f"profile {number}: ")
         found[name] = policy.environment(profile.problem)
         if not found[name].num_decisions:
             raise BadInputError(
-                f"profile {name[:12]} has no op that may run on two devices; a profile of a "
-                "machine with several devices was expected."
+                f"profile {number} has no op that may run on two devices; a profile of a machine "
+                "with several devices was expected."
             )
     if not found:
         raise BadInputError("there is no profile to train on; one or more were expected.")

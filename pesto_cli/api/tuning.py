@@ -189,8 +189,8 @@ def check_same(profile: Profile, meta: Any, cluster: Cluster) -> None:
         profile.problem.graph.names != step.graph.names
     ):
         raise BadInputError(
-            "the profile is of another graph than the one to tune; a profile of this graph was "
-            "expected: profile it, or begin again with another log."
+            "the profile is of another graph than the one that runs; a profile of this graph was "
+            "expected (for pesto tune: begin again with another log)."
         )
     check_same_machine(profile, cluster.machine)
 

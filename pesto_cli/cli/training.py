@@ -97,6 +97,11 @@ def train(
     from pesto_cli.runtime.feeds import source_file
 
     learner = policy_named(policy, settings)
+    if settings is not None and weights is not None:
+        raise BadInputError(
+            f"--settings is for a new training, but {weights} has the settings of its own; leave "
+            "out one of them."
+        )
     _check_real(machine, graph, steps, best, feeds)
     source = None if feeds is None else source_file(feeds)
     _check_outputs(output, best, plot, (*profiles, graph, source), weights)

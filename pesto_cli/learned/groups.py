@@ -8,6 +8,7 @@ longest ops, and puts each other op to the one that is the fewest hops away. Her
 colocation groups that may run on several devices.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,16 +82,17 @@ def around_longest(problem: Problem, most: int) -> SuperOps:
     has_choice = problem.has_choice
     longest = np.argsort(np.where(has_choice, -work_us, np.inf), kind="stable")
     longest = longest[: min(most, int(has_choice.sum()))]
-    centre = np.full(graph.num_groups, graph.num_groups)
-    centre[longest] = np.arange(len(longest))
-    tail, head = graph.colocation_group[graph.edges.reshape(-1, 2)].T
-    while True:
-        nearest = centre.copy()
-        for one, other in ((tail, head), (head, tail)):
-            np.minimum.at(nearest, one, centre[other])  # of equally near ones the longest
-        reached = np.where(centre < graph.num_groups, centre, nearest)
-        if (reached == centre).all():
-            break
-        centre = reached
-    centre[centre == graph.num_groups] = 0  # no path leads there
-    return SuperOps(problem, numbered(problem, centre.tolist()))
+    neighbours: list[list[int]] = [[] for _ in range(graph.num_groups)]
+    for tail, head in graph.colocation_group[graph.edges.reshape(-1, 2)].tolist():
+        neighbours[tail].append(head)
+        neighbours[head].append(tail)
+    centre = {group: number for number, group in enumerate(longest.tolist())}
+    queue = deque(centre)  # breadth first, so of equally near centres the longest counts
+    while queue:
+        group = queue.popleft()
+        for other in neighbours[group]:
+            if other not in centre:
+                centre[other] = centre[group]
+                queue.append(other)
+    # No path leads to the others.
+    return SuperOps(problem, numbered(problem, [centre.get(i, 0) for i in range(graph.num_groups)]))

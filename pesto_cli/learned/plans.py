@@ -65,7 +65,7 @@ class Plans(Environment):
         action = np.append(chosen, -1)[self.groups.of_op]  # -1: the op has no choice
         way = np.maximum(action - problem.num_devices, -1)
         split = self.replication.split(way)
-        mesh = Mesh((tuple(accelerators(problem)),))
+        mesh = Mesh((tuple(self.replication.devices),))
         stage = np.zeros(split.problem.num_ops, dtype=np.int64)
         device = devices_of_parts(split, mesh, stage, np.where(way < 0, action, -1))
         simulator = Simulator(split.problem)

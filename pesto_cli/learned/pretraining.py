@@ -24,8 +24,7 @@ def pretrained(policy: Policy, problems: Sequence[Problem], limits: Limits) -> T
     environments = {str(index): each for index, each in enumerate(found) if each.num_decisions}
     state = State.initial(policy, problems[0].num_devices, limits.seed)
     all_together = replace(limits, time_limit_s=limits.time_limit_s * len(environments))
-    decisions = max(each.num_decisions for each in environments.values())
-    iterations = num_iterations(policy, decisions, all_together)
+    iterations = num_iterations(policy, list(environments.values()), all_together)
     most = None if iterations is None else iterations * policy.num_timed
     trainer = Trainer(policy, state.network, limits.seed)
     state = trained(trainer, state, environments, all_together, most)

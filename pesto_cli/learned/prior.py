@@ -15,6 +15,8 @@ from pesto_cli.learned.policy import Policy
 
 # The array of weights that is added to the logits of all decisions, `[num_actions]`.
 PREFERENCE = "preference"
+# Shorter steps count as this one in a geometric mean.
+LEAST_US = 1e-9
 
 
 def one_action(
@@ -39,7 +41,10 @@ def best_action(costs_us: Sequence[Mapping[int, float]]) -> int | None:
     costs_us: of each graph, the step times by action.
     """
     common = set.intersection(*(set(each) for each in costs_us))
-    means = {action: sum(np.log(each[action]) for each in costs_us) for action in sorted(common)}
+    means = {
+        action: sum(np.log(max(each[action], LEAST_US)) for each in costs_us)
+        for action in sorted(common)
+    }
     return min(means, key=means.__getitem__, default=None)
 
 

@@ -31,7 +31,7 @@ from pesto_cli.strategies.data_parallel import (
     input_extents,
 )
 from pesto_cli.strategies.devices import accelerators, differ
-from pesto_cli.strategies.meshes import weights_of_parts
+from pesto_cli.strategies.meshes import devices_of_equal_parts, weights_of_parts
 from pesto_cli.strategies.plan_mapping import fitting
 from pesto_cli.strategies.replicated_updates import with_replicated_updates
 
@@ -48,13 +48,14 @@ Ways = Sequence[Mapping[int, Decision]]
 class Replication:
     """The decisions for the ops of a problem.
 
-    specs: `[num_ops]`. chosen: the decisions of the user, by op.
+    devices: those of the parts. specs: `[num_ops]`. chosen: the decisions of the user, by op.
     ways: for `ev-ps`, `ev-ar`, `cp-ps` and `cp-ar` the decision for each op that is split; empty if
         no op can be split so, or if the profile does not price the parts.
     notes: why ways are empty.
     """
 
     problem: Problem
+    devices: Sequence[int]
     specs: Sequence[OpSpec | None]
     chosen: Mapping[int, Decision]
     ways: Ways
@@ -63,16 +64,16 @@ class Replication:
     @classmethod
     def of(cls, problem: Problem) -> "Replication":
         """Return the decisions that split most work along the batch."""
-        specs: Sequence[OpSpec | None] = ()
+        devices, specs = accelerators(problem), list[OpSpec | None]()
         chosen = dict[int, Decision]()
         try:
-            parts = prices_of(problem)
-            specs = parts.op_specs
+            parts, devices = prices_of(problem), devices_of_equal_parts(problem)
+            specs = [*parts.op_specs]
             chosen = decisions(problem.chosen, problem.graph, specs)
-            ways, notes = _priced(parts, _ways(problem, specs, chosen))
+            ways, notes = _priced(parts, _ways(problem, devices, specs, chosen))
         except UnfitError as error:
             ways, notes = ({},) * NUM_WAYS, (f"no group is replicated: {error}",)
-        return cls(problem, specs, chosen, ways, notes)
+        return cls(problem, devices, specs, chosen, ways, notes)
 
     def split(self, way: IntArray) -> Rewritten:
         """Return the problem, split by the way of each op, `[num_ops]`; -1: the op is whole.
@@ -101,12 +102,17 @@ class Replication:
     @cached_property
     def _hosts(self) -> tuple[int, ...]:
         """The host of each part, if sums can be added on each host first."""
-        hosts = hosts_of(self.problem, accelerators(self.problem))
+        hosts = hosts_of(self.problem, self.devices)
         return hosts if 1 < len(set(hosts)) < len(hosts) else ()
 
 
-def _ways(problem: Problem, specs: Sequence[OpSpec | None], chosen: Mapping[int, Decision]) -> Ways:
-    graph, devices = problem.graph, accelerators(problem)
+def _ways(
+    problem: Problem,
+    devices: Sequence[int],
+    specs: Sequence[OpSpec | None],
+    chosen: Mapping[int, Decision],
+) -> Ways:
+    graph = problem.graph
     even = decisions(batch_plan(problem, devices), graph, specs)
     copies = decisions_on_variables(graph, specs, VariableLayout.MIRRORED, len(devices), chosen)
     mirrored = with_replicated_updates({**even, **copies}, graph, specs, len(devices))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -22,12 +22,15 @@ from pesto_cli.learned.prior import best_action, one_action, preferring
 from pesto_cli.learned.training import State, Trainer, iterations
 from pesto_cli.learned.weights import read_weights
 from pesto_cli.strategies.context import Context, splits
+from pesto_cli.strategies.devices import accelerators
 from pesto_cli.strategies.incumbent import Incumbent
 from pesto_cli.strategies.split_search.ways import AsBefore
 
-# Steps of gradient ascent in a second, times decisions: the unit of work in deterministic mode. It
-# is about the speed of Spotlight's network on one core of a server.
-DECISION_STEPS_PER_S = 5000.0
+# Estimated times in s on one core of a server: of an iteration without decisions, of a step of
+# gradient ascent for each decision, and of the evaluation of a placement for each op, whole or
+# split. In deterministic mode, they count in place of the time that passes.
+ITERATION_S, DECISION_S = 1e-2, 2e-4
+OP_S, SPLIT_OP_S = 1e-6, 2e-5
 
 
 def best_sample(policy: Policy, problem: Problem, context: Context) -> Solution:
@@ -101,7 +104,7 @@ def _learned(
         incumbent.begin("one action")
         state = yield from _with_prior(policy, state, environment, solution, is_over)
     incumbent.begin("learning")
-    most = num_iterations(policy, environment.num_decisions, limits)
+    most = num_iterations(policy, [environment], limits)
     steps = islice(iterations(trainer, state, {"": environment}, limits.workers), most)
     began_s = time.monotonic()
     while not is_over(least_s) and (step := next(steps, None)) is not None:
@@ -134,9 +137,27 @@ def _with_prior(
     return replace(state, weights=preferring(state.weights, best, policy.prior))
 
 
-def num_iterations(policy: Policy, num_decisions: int, limits: Limits) -> int | None:
-    """Return the number of iterations in deterministic mode; None: time is the only limit."""
+def num_iterations(
+    policy: Policy, environments: Sequence[Environment], limits: Limits
+) -> int | None:
+    """Return the number of iterations in deterministic mode; None: time is the only limit.
+
+    environments: they take turns.
+    """
     if not limits.deterministic:
         return None
-    steps = limits.time_limit_s * DECISION_STEPS_PER_S / num_decisions
-    return max(1, math.ceil(steps / (policy.num_steps + 1)))
+    iteration_s = [_iteration_s(policy, each) for each in environments]
+    return max(1, math.ceil(limits.time_limit_s * len(iteration_s) / sum(iteration_s)))
+
+
+def _iteration_s(policy: Policy, environment: Environment) -> float:
+    """Return the estimated time of an iteration on one core."""
+    problem = environment.problem
+    op_s = OP_S
+    if splits(policy) and problem.parts is not None:
+        op_s = SPLIT_OP_S * len(accelerators(problem))
+    return (
+        ITERATION_S
+        + DECISION_S * environment.num_decisions * (policy.num_steps + 1)
+        + op_s * problem.num_ops * policy.num_timed
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -70,11 +70,16 @@ class Trainer:
         """network: that of the state that is trained. costs_us: None for simulated steps."""
         self.policy, self.network, self.seed = policy, network, seed
         self._costs_us = costs_us or policy.costs_us
-        self._sample, self._log_probabilities, self._gradient = _compiled(network)
+        started()
+
+    def compiled(self, environment: Environment) -> "Compiled":
+        """Return the compiled functions of the network, for inputs of these shapes."""
+        return _compiled(self.network, tuple(each.shape for each in environment.inputs))
 
     def most_probable(self, state: State, environment: Environment) -> IntArray:
         """Return the most probable action of one decision after the other, `[num_decisions]`."""
-        sample = self._sample if self.network.is_sequential else self.network.sample
+        network = self.network
+        sample = self.compiled(environment).sample if network.is_sequential else network.sample
         noise = np.zeros((environment.num_decisions, 1, environment.num_actions))
         placement: IntArray = _actions(sample, state, environment, noise)[0]
         return placement
@@ -90,7 +95,7 @@ class Trainer:
         noise = rng.gumbel(size=(decisions, number, actions))
         if self.policy.with_most_probable:
             noise = np.concatenate((noise, np.zeros((decisions, 1, actions))), axis=1)
-        chosen = _actions(self._sample, state, environment, noise)
+        chosen = _actions(self.compiled(environment).sample, state, environment, noise)
         for row in np.flatnonzero(rng.random(number) < share) if share else ():
             redrawn = rng.integers(decisions, size=rng.integers(1, decisions + 1))
             logits = environment.inputs[-1][redrawn]
@@ -154,28 +159,32 @@ class Trainer:
         """
         weights, moments, inputs = state.weights, state.moments, environment.inputs
         actions, policy = chosen.T.astype(np.int32), self.policy.at(trials)
-        advantage = policy.advantage(trials, costs_us)
-        old = self._log_probabilities(weights, inputs, actions)
+        advantage, compiled = policy.advantage(trials, costs_us), self.compiled(environment)
+        old = compiled.log_probabilities(weights, inputs, actions)
         for _ in range(self.policy.num_steps):
-            gradient = self._gradient(policy, weights, inputs, actions, old, advantage)
+            gradient = compiled.gradient(policy, weights, inputs, actions, old, advantage)
             found = {name: value.numpy() for name, value in gradient.items()}
             weights, moments = adam.step(weights, found, moments, self.policy.learning_rate)
         return replace(state, weights=weights, moments=moments)
 
 
-@lru_cache(maxsize=4)
-def _compiled(network: Network) -> tuple[Any, Any, Any]:
-    """Return the compiled functions of a network: samples, log probabilities, gradient.
+class Compiled(NamedTuple):
+    """The functions of a network, compiled by TensorFlow."""
 
-    Trainers of equal networks share them. TensorFlow compiles them for each size of inputs, which
-    takes longer than some iterations.
+    sample: Callable[..., Any]
+    log_probabilities: Callable[..., Any]
+    gradient: Callable[..., Any]
+
+
+@lru_cache(maxsize=24)
+def _compiled(network: Network, shapes: tuple[tuple[int, ...], ...]) -> Compiled:
+    """Return the compiled functions of a network for inputs of these shapes.
+
+    Trainers of equal networks share them, because compiling takes longer than some iterations. It
+    also takes about 14 MB for each set of shapes, so only the last ones are kept.
     """
-    tf = started()
-    sample, log_probabilities, gradient = (
-        tf.function(each, autograph=False)
-        for each in (network.sample, network.log_probabilities, partial(_gradient, network))
-    )
-    return sample, log_probabilities, gradient
+    functions = network.sample, network.log_probabilities, partial(_gradient, network)
+    return Compiled(*(started().function(each, autograph=False) for each in functions))
 
 
 def _gradient(

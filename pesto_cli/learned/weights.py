@@ -8,9 +8,7 @@ mean/NAME.npy, square/NAME.npy
 
 import io
 import json
-import lzma
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -43,7 +41,7 @@ NETWORKS: dict[str, type[Network]] = {
 }
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Reward = Annotated[float, Field(ge=-1e15, le=1e15)]  # so that its square is finite
+_Reward = Annotated[float, Field(ge=-1e150, le=1e150)]  # so that its square is finite
 _Us = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -81,7 +79,7 @@ class HeaderSchema(Schema):
     version: int
     policy: str
     """The policy that was trained."""
-    seed: _Count
+    seed: Annotated[int, Field(ge=0)]
     """The seed of the training."""
     settings: dict[str, bool | int | float] = {}
     """The settings of the policy that differ from the defaults, by name."""
@@ -227,18 +225,9 @@ def read_weights(path: Path | str) -> Trained:
             check_input_size(path, sum(each.file_size for each in archive.infolist()))
             header = parse_json(path, archive.read(HEADER), FORMAT, WHAT, HeaderSchema)
             state = _state(header, archive)
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        TypeError,
-        ValueError,
-        EOFError,
-        OverflowError,
-        RuntimeError,
-        OSError,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
+    except BadInputError:
+        raise
+    except Exception as error:  # damaged archives and headers of arrays fail in many ways
         raise BadInputError(
             f"{path} is damaged, of another version or no file of weights ({error}); a {WHAT} was "
             "expected."
@@ -278,12 +267,14 @@ def _trials(read: TrialsSchema) -> Trials:
 
 def _array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> Array:
     """Return an array of a known shape; nothing is allocated by sizes that the file states."""
-    with archive.open(name) as member:
-        np.lib.format.read_magic(member)
-        found, _, kind = np.lib.format.read_array_header_1_0(member)
-        if (found, kind) != (shape, np.dtype(np.float32)):
-            raise ValueError(f"{name} is {kind}{list(found)}, float32{list(shape)} was expected")
-        values = np.frombuffer(member.read(), dtype=np.float32).reshape(shape)
+    member = io.BytesIO(archive.read(name))
+    np.lib.format.read_magic(member)
+    found, in_fortran_order, kind = np.lib.format.read_array_header_1_0(member)
+    if (found, kind) != (shape, np.dtype(np.float32)):
+        raise ValueError(f"{name} is {kind}{list(found)}, float32{list(shape)} was expected")
+    if in_fortran_order and len(shape) > 1:
+        raise ValueError(f"{name} is in Fortran order, C order was expected")
+    values = np.frombuffer(member.read(), dtype=np.float32).reshape(shape)
     if not np.isfinite(values).all():
         raise ValueError(f"{name} has a number that is not finite")
     if name.startswith("square/") and values.min(initial=0.0) < 0:
