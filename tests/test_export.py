@@ -73,6 +73,18 @@ def traced():
 
     return step, [tf.TensorSpec([4, 3], tf.float32, name="x")]
 
+def lookup():
+    table = tf.Variable(tf.ones([3, 2]), name="table")
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [0, 2]) * x)
+        table.assign_sub(0.1 * tf.convert_to_tensor(tape.gradient(loss, table)))
+        return {"loss": loss}
+
+    return step, [tf.TensorSpec([2, 2], tf.float32, name="x")]
+
 def traced_without_specs():
     return traced()[0]
 """
@@ -284,6 +296,13 @@ def test_the_variables_of_a_tf_function_are_exported_with_their_values(folder):
         w -= 0.1 * tape.gradient(loss, variable).numpy()
         expected.append(float(loss))
     assert losses(meta) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_tf_function_may_look_rows_of_a_variable_up(folder):
+    meta = export(f"{folder}/v1.py:lookup")
+    x = fed(meta)["x:0"]
+    expected = [float(((1 - 0.1 * step * x) * x).sum()) for step in range(5)]
+    assert losses(meta) == pytest.approx(expected, rel=1e-5)
 
 
 def eager_losses(folder, name, x, y, steps):
