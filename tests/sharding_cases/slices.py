@@ -126,6 +126,14 @@ def reverse_v2(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def reverse_sequence(draw: st.DrawFn) -> Case:
+    shape = draw(shapes(min_rank=2))
+    batch, sequence = draw(st.permutations(range(len(shape))))[:2]
+    lengths = draw(tensors((shape[batch],), draw(indices), 0, shape[sequence]))
+    return case("ReverseSequence", draw(tensors(shape)), lengths, seq_dim=sequence, batch_dim=batch)
+
+
+@st.composite
 def roll(draw: st.DrawFn) -> Case:
     shape = draw(shapes(min_rank=1))
     axes = draw(st.lists(st.integers(-len(shape), len(shape) - 1), max_size=2))
@@ -142,5 +150,6 @@ CASES = {
     **{op_type: pad(op_type) for op_type in ("Pad", "PadV2", "MirrorPad", "MirrorPadGrad")},
     "Reverse": reverse(),
     "ReverseV2": reverse_v2(),
+    "ReverseSequence": reverse_sequence(),
     "Roll": roll(),
 }

@@ -92,6 +92,15 @@ def reverse(spec: OpSpec) -> Iterator[Alternative]:
     yield from open_sum(spec, 0)
 
 
+def reverse_sequence(spec: OpSpec) -> Iterator[Alternative]:
+    """ReverseSequence: inputs data, lengths. Factors: all axes but that of the sequence."""
+    sequence, batch = spec.attribute["seq_dim"], spec.attribute["batch_dim"]
+    for axis in range(len(spec.outputs[0].sizes)):
+        if axis != sequence:
+            yield along(spec, axis, {0: axis, 1: 0} if axis == batch else {0: axis})
+    yield from open_sum(spec, 0)
+
+
 def roll(spec: OpSpec) -> Iterator[Alternative]:
     """Roll. Factors: the axes that are not shifted."""
     axes = constant(spec, 2)
@@ -120,5 +129,6 @@ RULES: dict[str, Rule] = {
     "StridedSliceGrad": strided_slice_grad,
     **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "MirrorPadGrad"), pad),
     **dict.fromkeys(("Reverse", "ReverseV2"), reverse),
+    "ReverseSequence": reverse_sequence,
     "Roll": roll,
 }
