@@ -143,6 +143,12 @@ def test_plain_merging_by_hand() -> None:
     assert coarsen(problem, 2, merging="plain").node_of_op.tolist() == [0, 1, 0, 0]
 
 
+def test_plain_merging_raises_its_caps_at_once_to_the_largest_times() -> None:
+    graph = OpGraph.build(["a", "b", "c"], [Tensor(op, 8, [op + 1]) for op in range(2)])
+    problem = on_gpus(graph, [1e12, 1e12, 1e12])
+    assert coarsen(problem, 1, merging="plain").node_of_op.tolist() == [0, 0, 0]
+
+
 def test_plain_merging_keeps_the_cap_on_work_while_a_pair_fits() -> None:
     problem = dag(4, [(0, 1), (1, 2), (2, 3)], [7000.0, 7000.0, 4000.0, 1000.0])
     assert coarsen(problem, 2, merging="plain").node_of_op.tolist() == [0, 1, 1, 1]

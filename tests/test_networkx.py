@@ -157,6 +157,14 @@ def test_invalid_attributes_are_named() -> None:
     text.nodes["a"].update(output_bytes=[1], output_shapes=["ab"])
     slots = edged(bytes=1, slots=0)
     slots.add_nodes_from([("a", {"num_inputs": 0}), ("b", {"num_inputs": 1})])
+    part_of_slot = edged(bytes=1, slots=[0.0])
+    part_of_slot.add_nodes_from([("a", {"num_inputs": 0}), ("b", {"num_inputs": 1})])
+    too_long, empty, kind, kinds, headroom = (edged(bytes=1) for _ in range(5))
+    too_long.nodes["a"]["time_us"] = 10**400
+    empty.nodes["a"]["num_members"] = 0
+    kind.nodes["a"]["time_us"] = {3: 1.0}
+    kinds.graph["kinds"] = "GPU"
+    headroom.graph["headroom"] = "0.5"
     unknown_alias.nodes["b"]["alias_of"] = "z"
     unknown_device.nodes["b"]["devices"] = ["TPU:0"]
     del no_time.nodes["a"]["time_us"]
@@ -176,6 +184,12 @@ def test_invalid_attributes_are_named() -> None:
         (no_list, "node 'a' has output_bytes 5; a list was expected"),
         (text, "node 'a' has output_shapes 'ab'; sizes of dimensions were expected"),
         (slots, "edge 'a' -> 'b' has slots 0; a list was expected"),
+        (part_of_slot, "edge 'a' -> 'b' has slot 0.0; a number below 1"),
+        (too_long, "node 'a' has a time_us that is too large"),
+        (empty, "op 'a' has num_members 0; a number of 1 or more was expected"),
+        (kind, "the networkx graph has a time on 3; the name of a kind was expected"),
+        (kinds, "the networkx graph has kinds 'GPU'; a list was expected"),
+        (headroom, "the networkx graph has headroom '0.5'; a number was expected"),
         (edged(bytes=10**30), "a whole number from 0 to 35,184,372,088,832 was expected"),
         (edged(bytes=float("nan")), "edge 'a' -> 'b' has bytes nan"),
         (edged(bytes=-1), "edge 'a' -> 'b' has bytes -1"),
@@ -195,6 +209,9 @@ def test_a_machine_is_required_and_has_to_fit(diamond: Problem) -> None:
     with pytest.raises(BadInputError, match=r"has no attribute machine and none was given"):
         problem_from_networkx(edged(bytes=1))
     graph = edged(bytes=1)
+    graph.graph["machine"] = "v100x2-nvlink"
+    with pytest.raises(BadInputError, match="'v100x2-nvlink'; a Machine was expected"):
+        problem_from_networkx(graph)
     graph.nodes["a"]["time_us"] = {"TPU": 1.0}
     with pytest.raises(InfeasibleError, match=r"op 'a' .* can run on no device"):
         problem_from_networkx(graph, two_gpus())

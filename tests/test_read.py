@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import training_graphs
+from split_models import exported_model
 from training_graphs import TensorFlow, exported
 
 from pesto_cli.data.graph import OpGraph
@@ -117,6 +118,12 @@ def test_sizes_that_strings_decide_are_unknown() -> None:
     step = read(build)
     unknown = {step.graph.names[op] for op in step.graph.tensor_producer[step.size_unknown]}
     assert {"numbers", "rows"} <= unknown
+
+
+def test_gradients_of_variables_that_a_loop_takes_have_their_sizes() -> None:
+    step = read_step(exported_model("while_loop_with_a_list"))
+    assert "VariableShape" in step.graph.types
+    assert not step.size_unknown.any()
 
 
 def test_a_constant_shape_that_a_branch_uses_is_known() -> None:

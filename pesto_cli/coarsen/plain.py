@@ -29,8 +29,11 @@ def merge_plainly(problem: Problem, num_nodes: int, on_round: OnRound = ignore_r
             break
         work_us = quotient.work_us[pairs.first] + quotient.work_us[pairs.second]
         members = quotient.num_members[pairs.first] + quotient.num_members[pairs.second]
-        while not (fits := (work_us < max_work_us) & (members < max_members)).any():
-            max_work_us, max_members = max_work_us + WORK_STEP_US, max_members + MEMBERS_STEP
+        rises = np.maximum(work_us - max_work_us, 0) // WORK_STEP_US + (work_us >= max_work_us)
+        rises = np.maximum(rises, (members - max_members) // MEMBERS_STEP + 1).min()
+        max_work_us += rises * WORK_STEP_US
+        max_members += int(rises) * MEMBERS_STEP
+        fits = (work_us < max_work_us) & (members < max_members)
         verdict = np.full(len(pairs), MergeVerdict.CAPPED, dtype=np.int64)
         order = np.flatnonzero(fits)
         order = order[np.argsort(-pairs.weight_bytes[order], kind="stable")]

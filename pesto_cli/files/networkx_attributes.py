@@ -4,6 +4,7 @@ Each takes the place of an attribute (`node 'a'`), its name and its value, and r
 raises BadInputError if the value is wrong.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
@@ -18,6 +19,8 @@ def number(where: str, attribute: str, value: object) -> float:
     """Return a value that has to be a number."""
     if not isinstance(value, int | float | np.number):
         raise BadInputError(f"{where} has {attribute} {value!r}; a number was expected.")
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise BadInputError(f"{where} has a {attribute} that is too large for a floating number.")
     return value if isinstance(value, int) else float(value)
 
 

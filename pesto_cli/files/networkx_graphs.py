@@ -136,16 +136,28 @@ def problem_from_networkx(graph: Any, machine: Machine | None = None) -> Problem
             "the networkx graph has no attribute machine and none was given; give machine=..., "
             "such as load('v100x2-nvlink')."
         )
+    if not isinstance(machine, Machine):
+        raise BadInputError(
+            f"the attribute machine of the networkx graph is {machine!r}; a Machine was expected, "
+            "such as load('v100x2-nvlink')."
+        )
     ops = from_networkx(graph)
     present = list(dict.fromkeys(device.kind for device in machine.devices))
     default = [kind for kind in present if machine.device_type(kind) == "GPU"] or present
     times = [_times(name, node, default) for name, node in graph.nodes.items()]
-    kinds = dict.fromkeys([*graph.graph.get("kinds", ()), *(kind for row in times for kind in row)])
+    named = checked.sequence("the networkx graph", "kinds", graph.graph.get("kinds", ()))
+    kinds = dict.fromkeys([*named, *(kind for row in times for kind in row)])
+    for kind in kinds:
+        if not isinstance(kind, str):
+            raise BadInputError(
+                f"the networkx graph has a time on {kind!r}; the name of a kind was expected."
+            )
+    headroom = graph.graph.get("headroom")
+    if headroom is not None:
+        headroom = checked.number("the networkx graph", "headroom", headroom)
     columns = {kind: [row.get(kind, np.nan) for row in times] for kind in kinds}
     problem = Problem.build(ops, columns, machine)
-    return problem.constrained(
-        permitted=_permitted(graph, machine), headroom=graph.graph.get("headroom")
-    )
+    return problem.constrained(permitted=_permitted(graph, machine), headroom=headroom)
 
 
 def _nodes(graph: OpGraph) -> list[dict[str, Any]]:
@@ -312,7 +324,8 @@ def _inputs(
     for number, (tail, head, edge) in enumerate(edges):
         row = rows[index_of[head]]
         for slot in () if edge.get("control") else _slots_of(tail, head, edge):
-            if slot not in range(len(row)) or row[slot] is not None:
+            fits = checked.is_whole(slot) and slot in range(len(row))
+            if not fits or row[slot] is not None:
                 raise BadInputError(
                     f"edge {tail!r} -> {head!r} has slot {slot!r}; a number below {len(row)} (the "
                     f"num_inputs of {head!r}) that no other edge uses was expected."

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto_cli.data.graph import IntArray, Shape
+from pesto_cli.data.graph import IntArray
 from pesto_cli.data.specs import ARGUMENT, Body, BodyOp, Operand, OpSpec, Taken, Value
 from pesto_cli.graphdef.attributes import attributes_key, plain_attributes
 from pesto_cli.graphdef.body_steps import CALLS, BodyStep, body_step
@@ -14,6 +14,7 @@ from pesto_cli.graphdef.late_reads import late_reads
 from pesto_cli.graphdef.outside_step import variables_taken_whole
 from pesto_cli.graphdef.read import StepGraph
 from pesto_cli.graphdef.sizes import TensorSize
+from pesto_cli.graphdef.variable_shapes import shape_of_variable
 
 Row = tuple[Any, ...]
 """The fields of an `Operand`. Ops are compared by them, because tuples are hashed quickly."""
@@ -114,7 +115,7 @@ class _Reader:
         # The size of a Merge's input from NextIteration is unknown.
         size: TensorSize | None = sizes[output] if output < len(sizes) else None
         value = values[output] if output < len(values) else None
-        shape = None if size is None else _shape_of_variable(self._proto(index)) or size.shape
+        shape = None if size is None else shape_of_variable(self._proto(index)) or size.shape
         known = self._known[index][output] if value is not None else None
         # A False in a constant equals a 0: the type of the operand tells them apart.
         return (
@@ -169,11 +170,3 @@ def _body_of(found: BodyStep) -> Body | None:
 def _has_data(spec: OpSpec) -> bool:
     """Return whether the shapes of all operands are known, and none is a handle."""
     return spec.is_static and not any(each.is_handle for each in (*spec.inputs, *spec.outputs))
-
-
-def _shape_of_variable(node: Any) -> Shape | None:
-    """Return the shape of the variable that a node is the handle of; None for other nodes."""
-    if node.op != "VarHandleOp" or node.attr["shape"].shape.unknown_rank:
-        return None
-    sizes = tuple(dimension.size for dimension in node.attr["shape"].shape.dim)
-    return None if min(sizes, default=0) < 0 else sizes

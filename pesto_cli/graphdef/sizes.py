@@ -12,6 +12,7 @@ from pesto_cli.graphdef.nodes import Node
 from pesto_cli.graphdef.signature import constant_value
 from pesto_cli.graphdef.tensor_arrays import KnownSize, Shape, TensorArrays
 from pesto_cli.graphdef.tensorflow import tensorflow
+from pesto_cli.graphdef.variable_shapes import size_of_access, variable_shapes
 
 # Bytes of an element without a fixed size: TensorFlow's `tstring`, which stores up to 22 characters
 # inside itself, and handles, which refer to data that is not transferred with them.
@@ -96,7 +97,7 @@ def tensor_sizes(
     sizes: list[tuple[TensorSize, ...]] = [()] * len(nodes)
     described: list[int | None] = [0] * len(nodes)
     graph = shapes_inferred(graph_def, nodes)
-    arrays = TensorArrays(nodes)
+    arrays, variables = TensorArrays(nodes), variable_shapes(nodes, order)
     for index in order:
         node = nodes[index]
         outputs = graph.get_operation_by_name(node.name).outputs
@@ -110,10 +111,15 @@ def tensor_sizes(
             described[index] = of_inputs[0] or _volume(nodes[node.inputs[0][0]])
         else:
             described[index] = _described(node, inputs, of_inputs)
+        variable = variables.get(node.inputs[0]) if node.inputs else None
+        if variable is not None and node.type == "VariableShape":
+            described[index] = math.prod(variable)
         sizing = [described[node.inputs[place][0]] for place in SIZING_INPUTS.get(node.type, ())]
         known_sizes = [_known_size(source) for source in inputs]
         arrays.process(index, known_sizes)
         read = arrays.size_read_by(index, known_sizes)
+        if variable is not None:
+            read = size_of_access(node.type, variable)
         sizes[index] = tuple(_size(output, node.type, inputs, sizing, read) for output in outputs)
     return sizes
 
@@ -146,8 +152,8 @@ def _size(
     """Return the size of an output.
 
     inputs: sizes of the node's inputs. sizing: for the inputs in SIZING_INPUTS, see `_described`.
-    read: size of what the node reads from a TensorArray; None if it reads none, or if that size is
-        unknown.
+    read: size of what the node reads from a TensorArray or a variable; None if it reads none, or if
+        that size is unknown.
     """
     dtype = output.dtype.base_dtype
     is_handle = dtype.name in BYTES_OF_HANDLES

@@ -21,6 +21,9 @@ from pesto_cli.kernels import kernel
 # Limit on the work of short neighbours that merge into one node in a round, in units of `short_us`.
 # A chain is not limited. Graphs with split ops lose more by merges (docs/search.md).
 CAP, CAP_OF_PARTS = 4.0, 1.0
+# The graphs of the zoo need at most 51 rounds. An op with thousands of short neighbours takes only
+# a few of them in a round, so it would need thousands.
+MOST_ROUNDS = 100
 
 
 def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
@@ -29,12 +32,13 @@ def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
     cap: see `CAP`.
     """
     quotient = Quotient.of(problem, np.zeros(len(problem.graph.consumers)))
-    while True:
+    for _ in range(MOST_ROUNDS):
         before = quotient.num_nodes
         for downwards in (True, False):
             quotient = _merged(quotient, _joined(quotient, short_us, cap, downwards=downwards))
         if quotient.num_nodes == before:
-            return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
+            break
+    return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
 
 
 def _joined(quotient: Quotient, short_us: float, cap: float, *, downwards: bool) -> IntArray:
