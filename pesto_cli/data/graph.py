@@ -304,12 +304,6 @@ class OpGraph:
         check_indices("tensors.consumers", self.consumers, 0, num_ops)
         check_indices("control_edges", self.control_edges.ravel(), 0, num_ops)
         check_indices("ops.alias_of", self.alias_of, -1, num_ops)
-        if (self.num_members < 1).any():
-            op = int(np.argmax(self.num_members < 1))
-            raise BadInputError(
-                f"op {self.names[op]!r} has num_members {self.num_members[op]}; a number of 1 or "
-                "more was expected."
-            )
         for column, owners in (("resident_bytes", None), ("tensor_bytes", self.tensor_producer)):
             values = getattr(self, column)
             if (values < 0).any():

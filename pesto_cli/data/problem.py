@@ -233,7 +233,7 @@ class Problem:
         )
 
     def _check_times(self) -> None:
-        most_us = MAX_TIME_US * self.graph.num_members[:, None]
+        most_us = MAX_TIME_US * np.maximum(self.graph.num_members, 1)[:, None]
         out_of_range = (self.time_us < 0) | (self.time_us > most_us)
         too_short = (self.time_us > 0) & (self.time_us < MIN_TIME_US)
         for bad, expected in (
