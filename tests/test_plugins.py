@@ -262,6 +262,38 @@ def test_a_sharding_rule_that_fails_is_named(site: Path) -> None:
         alternatives(replace(SCALE, type="Example>None"))
 
 
+@pytest.mark.parametrize(
+    ("alternatives_of_rule", "message"),
+    [
+        ("way('rows', 6, (Split(0),) * 2)", "'rows' has 2 layouts of inputs; the op has 1 inputs"),
+        ("way('rows', 6, (Split(2),))", r"'rows' splits axis 2 of a shape \[6, 2\]"),
+        ("way('rows', 4, (Split(0),))", "a size of 4, and splits an axis of 6, which is not a"),
+        ("way('rows', 6, (Split(0),), lambda *_: 7)", "returned a int; a Program was expected"),
+        ("way(5, 6, (Split(0),))", "different texts were expected"),
+        ("way('rows', 6, (Split(0),)), way('rows', 2, (WHOLE,))", "different texts were expected"),
+    ],
+)
+def test_alternatives_that_do_not_fit_the_op_are_refused(
+    site: Path, alternatives_of_rule: str, message: str
+) -> None:
+    module = site.parent.name  # another one in each case
+    text = f"""
+from pesto_cli.sharding.alternative import Alternative
+from pesto_cli.sharding.layouts import Split, WHOLE
+
+def way(name, size, inputs, program=Alternative.program):
+    return Alternative(name, size, inputs, (Split(0),), program=program)
+
+def rule(spec):
+    return [{alternatives_of_rule}]
+"""
+    rules = {"Example>Scale": f"{module}:rule"}
+    install(site, "by-r", "1", {"pesto.rules": rules}, {module: text})
+    all_alternatives.cache_clear()
+    with pytest.raises(EnvironmentFailedError, match=message):
+        alternatives(SCALE)
+
+
 def test_doctor_lists_plug_ins_with_their_package(
     pesto: Pesto, example: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

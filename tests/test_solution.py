@@ -74,6 +74,19 @@ def test_a_bound_on_all_plans_proves_a_rewritten_graph_optimal() -> None:
     assert (below.status, below.lower_bound_us) == (SolveStatus.FEASIBLE, 60.0)
 
 
+@pytest.mark.parametrize(
+    ("bound_us", "message"),
+    [
+        (1e9, "1e\\+09 us is above the makespan of the solution, 73 us"),
+        (np.nan, "bound: nan us; a finite number of 0 or more"),
+        (-1.0, "bound: -1.0 us; a finite number of 0 or more"),
+    ],
+)
+def test_a_bound_that_cannot_be_one_is_a_broken_rule(bound_us: float, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        run(ASKED, bounded(bound_us, PlanSet.ALL_PLANS), Context())
+
+
 def test_a_rewritten_graph_keeps_the_constraints_and_the_machine() -> None:
     permitted = np.ones((3, 3), dtype=np.bool_)
     permitted[1, GPU1] = False

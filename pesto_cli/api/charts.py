@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pesto_cli.api.arguments import checked
+from pesto_cli.api.arguments import checked, expect
 from pesto_cli.api.coarsening import merge_log
 from pesto_cli.api.placing import (
     Placed,
@@ -64,6 +64,8 @@ def report(
         raise BadInputError(
             "there is no placement to show; one or more were expected, such as {'mine': placement}."
         )
+    for name in placements:
+        expect("the name of a placement", name, str)
     problem = profile.problem
     known = set(map(strategy_of, placements.values()))
     with ThreadPoolExecutor(1) as beside:
@@ -149,6 +151,8 @@ def memory(
     Example:
         >>> save("memory.svg", memory(profile, load("rnnlm.placement.json")))
     """
+    if most_steps < 1:
+        raise BadInputError(f"most_steps is {most_steps}; a number of 1 or more was expected.")
     found = solution_of(profile, placed)
     held = held_over_time(found.problem, found.schedule)
     return memory_chart(
@@ -174,6 +178,11 @@ def layers(
         >>> layers(coarse, solve(coarse, time_limit_s=5))
     """
     found = solution_of(profile, placed)
+    if notes is not None and len(notes) != found.problem.num_ops:
+        raise BadInputError(
+            f"there are {len(notes)} notes; one for each of the {found.problem.num_ops} ops was "
+            "expected."
+        )
     return layers_chart(found.problem, found.schedule.device, title=title, width=width, notes=notes)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pesto_cli.api.arguments import checked
 from pesto_cli.api.placing import solution_of
 from pesto_cli.data.machine import Machine
 from pesto_cli.diff import (
@@ -110,6 +111,7 @@ def _has_other_profile(placed: PlacementFile, profile: Profile, now: Prediction 
     return now is None or now.step_us != stored_prediction(placed).step_us
 
 
+@checked
 def diff(
     first: PlacementFile, second: PlacementFile, profile: Profile | None = None
 ) -> PlacementComparison:

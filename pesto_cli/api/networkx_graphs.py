@@ -58,7 +58,7 @@ def from_networkx(graph: Any, machine: Machine | str | None = None) -> Profile:
         machine: replaces the machine that is stored in the graph.
 
     Raises:
-        BadInputError: the graph has a cycle, or an attribute is missing or invalid.
+        BadInputError: the graph is empty or has a cycle, or an attribute is missing or invalid.
         InfeasibleError: an op or colocation group has no device.
 
     Example:
@@ -69,6 +69,8 @@ def from_networkx(graph: Any, machine: Machine | str | None = None) -> Profile:
             f"from_networkx: graph is a {type(graph).__name__}; a networkx.DiGraph or MultiDiGraph "
             "was expected."
         )
+    if not len(graph):
+        raise BadInputError("from_networkx: the graph has no node; at least one op was expected.")
     known = read_machine(machine) if isinstance(machine, str) else machine
     problem = problem_from_networkx(graph, known)
     return Profile(problem, {"source": "networkx"}, _members(graph))

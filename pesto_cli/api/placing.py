@@ -78,10 +78,13 @@ def solve(
     result = run(problem, strategy, context, **values)
     if result.status is not SolveStatus.OUT_OF_MEMORY:
         return result
-    kind = NoSolutionError if is_search(chosen(strategy)) else InfeasibleError
+    searches = is_search(chosen(strategy))
+    kind, other = (
+        (NoSolutionError, "more time") if searches else (InfeasibleError, "another strategy")
+    )
     error = kind(
         f"no placement that {result.strategy} found in {result.runtime_s:.1f} s fits into memory: "
-        f"{shortfall_text(problem, result)} (more time may find one that fits); {LESS_MEMORY}."
+        f"{shortfall_text(problem, result)} ({other} may find one that fits); {LESS_MEMORY}."
     )
     error.add_note(memory_text(result.memory_peaks))
     raise error
@@ -237,7 +240,13 @@ def carry_over(profile: Profile, placed: PlacementFile) -> MappedPlacement:
 def random_orders_us(
     profile: Profile, placed: PlacementFile, count: int = 20, seed: int = 0
 ) -> FloatArray:
-    """Return makespans in us of random execution orders on a placement's devices, `[count]`."""
+    """Return makespans in us of random execution orders on a placement's devices, `[count]`.
+
+    Raises:
+        BadInputError: the placement is of other ops or devices, or `count` is below 1.
+    """
+    if count < 1:
+        raise BadInputError(f"count is {count}; a number of 1 or more was expected.")
     solution = solution_of(profile, placed)
     device = solution.schedule.device
     return order.random_orders_us(Simulator(solution.problem), device, count, seed)

@@ -121,7 +121,7 @@ class Registry(Mapping[str, Kind]):
                 yield found
         except (PestoError, MemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise plug_in.failed(f"failed: {in_words(error)}") from error
 
     def check(self, plug_in: PlugIn) -> None:

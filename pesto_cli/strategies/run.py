@@ -1,5 +1,6 @@
 """Run a strategy, and check its solution before it is returned."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ from pesto_cli.strategies.context import (
     with_parameters,
 )
 from pesto_cli.strategies.warm_up import warm_up
+
+# By rounding, a bound may be above an optimal makespan by less than this share.
+BOUND_TOLERANCE = 1e-3
 
 
 def chosen(strategy: str | Strategy) -> Strategy:
@@ -138,7 +142,6 @@ def _bounded(solution: Solution) -> Solution:
         bound_us, holds_for = 0.0, PlanSet.ALL_PLANS
     elif not (solution.is_rewritten or bound_us):
         bound_us, holds_for = lower_bound_us(solution.asked), PlanSet.ASKED_GRAPH
-    # By rounding, a bound can be slightly above an optimal makespan.
     bound_us = min(bound_us, solution.makespan_us)
     return replace(solution, lower_bound_us=bound_us, bound_holds_for=holds_for)
 
@@ -149,9 +152,21 @@ def _check(name: str, solution: Solution) -> None:
     broken = [f"{each.rule}: {each.message}" for each in found if each.rule != "memory"]
     if solution.is_rewritten:
         broken += _changed_terms(solution)
-    broken += _other_choices(solution)
+    broken += [*_other_choices(solution), *_wrong_bound(solution)]
+    if isinstance(solution.notes, str):
+        broken.append("notes: a sequence of sentences was expected, not a string")
     if broken:
-        raise RuntimeError(f"{name} broke {len(broken)} rules: {broken[0]}")
+        rules = "1 rule" if len(broken) == 1 else f"{len(broken)} rules"
+        raise RuntimeError(f"{name} broke {rules}: {broken[0]}")
+
+
+def _wrong_bound(solution: Solution) -> Iterator[str]:
+    """Yield why a lower bound cannot be one."""
+    bound_us, makespan_us = solution.lower_bound_us, solution.makespan_us
+    if not 0 <= bound_us < math.inf:
+        yield f"bound: {bound_us} us; a finite number of 0 or more was expected"
+    elif not solution.objective[0] and bound_us > makespan_us * (1 + BOUND_TOLERANCE):
+        yield f"bound: {bound_us:g} us is above the makespan of the solution, {makespan_us:g} us"
 
 
 def _other_choices(solution: Solution) -> Iterator[str]:

@@ -12,8 +12,8 @@ from pesto_cli.data.plan import LOCAL, REPLICATED_NAME, Local
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.errors import BadInputError
 from pesto_cli.plugins import Registry, answered, called_with
-from pesto_cli.sharding.alternative import Alternative, Rule
-from pesto_cli.sharding.layouts import REPLICATED, WHOLE
+from pesto_cli.sharding.alternative import Alternative, Program, Rule
+from pesto_cli.sharding.layouts import REPLICATED, WHOLE, Split
 from pesto_cli.sharding.rules import (
     additions,
     arithmetic,
@@ -108,6 +108,8 @@ def all_alternatives(spec: OpSpec) -> tuple[Alternative, ...]:
     try:
         with RULES.at_work(spec.type) as rule:
             ways = [answered(Alternative, way) for way in rule(spec)]
+            if RULES.plug_in(spec.type) is not None:
+                _check(spec, ways)
         found = tuple(way for way in ways if _is_possible(spec, way))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
@@ -128,6 +130,38 @@ def preferred_alternatives(spec: OpSpec, local: frozenset[Local]) -> Sequence[Al
 def has_rule(op_type: str) -> bool:
     """Return whether there is a rule for an op type."""
     return op_type in RULES
+
+
+def _check(spec: OpSpec, ways: Sequence[Alternative]) -> None:
+    """Raise ValueError or TypeError if an alternative of a plug-in does not fit the op."""
+    names = [way.name for way in ways]
+    if not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
+        raise ValueError(f"its alternatives have the names {names}; different texts were expected")
+    for way in ways:
+        for what, operands, layouts in (
+            ("inputs", spec.inputs, way.inputs),
+            ("outputs", spec.outputs, way.outputs),
+        ):
+            if len(layouts) != len(operands):
+                raise ValueError(
+                    f"alternative {way.name!r} has {len(layouts)} layouts of {what}; the op has "
+                    f"{len(operands)} {what}"
+                )
+            for operand, layout in zip(operands, layouts, strict=True):
+                if isinstance(layout, Split):
+                    _check_axis(way, layout.axis, operand.sizes)
+        if way.size is not None and way.size > 1:
+            answered(Program, way.program(spec, way, way.equal_sizes(2)))
+
+
+def _check_axis(way: Alternative, axis: int, sizes: Sequence[int]) -> None:
+    if not 0 <= axis < len(sizes):
+        raise ValueError(f"alternative {way.name!r} splits axis {axis} of a shape {list(sizes)}")
+    if way.size and sizes[axis] % way.size:
+        raise ValueError(
+            f"alternative {way.name!r} has a size of {way.size}, and splits an axis of "
+            f"{sizes[axis]}, which is not a multiple of it"
+        )
 
 
 def _is_possible(spec: OpSpec, alternative: Alternative) -> bool:
