@@ -8,7 +8,7 @@ whose links serve transfers first come, first served.
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.result import SolveStatus, optimal_up_to_us
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.errors import BadInputError
+from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.ilp.formulation import BALANCE_STEPS, Formulation
 from pesto_cli.ilp.search import OnSolution, SolverAnswer, SolverRequest
 from pesto_cli.ilp.size import Size
@@ -123,6 +124,8 @@ def solve_ilp(
             formulation, timetable_of(formulation, warm_start), congestion=congestion
         )
         start_fits = _keeps_memory(formulation, start, balance)
+    if not start_fits:
+        formulation = _with_shorter_horizon(formulation, balance, congestion=congestion)
     request = SolverRequest(
         formulation, limits, congestion, balance, start, start_fits, on_solution, began
     )
@@ -133,6 +136,27 @@ def solve_ilp(
         if found.times and (wrong := _misplaced(problem, found.times.device)):
             raise ValueError(f"it {wrong}")
         return _solution(request, found)
+
+
+def _with_shorter_horizon(
+    formulation: Formulation, balance: float | None, *, congestion: bool
+) -> Formulation:
+    """Return the formulation with the makespan of a list schedule as its horizon, if that fits.
+
+    The tolerances of MILP solvers are shares of the horizon. So with one that is a thousand times
+    as long as the optimum, they may return a wrong optimum.
+    """
+    problem = formulation.problem
+    group, allowed = problem.graph.colocation_group, problem.group_allowed
+    time_us = np.zeros(allowed.shape)
+    np.add.at(time_us, group, problem.duration_us)
+    device = np.where(allowed, time_us, np.inf).argmin(axis=1)[group]
+    simulator = Simulator(problem)
+    schedule = simulator.list_schedule(device, simulator.upward_rank(device))
+    times = left_shift(formulation, timetable_of(formulation, schedule), congestion=congestion)
+    if times.makespan >= formulation.horizon or not _keeps_memory(formulation, times, balance):
+        return formulation
+    return replace(formulation, horizon=times.makespan)
 
 
 def _left_out(problem: Problem, why: str) -> str:

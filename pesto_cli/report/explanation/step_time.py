@@ -72,10 +72,11 @@ def step_facts(causes: CauseFinder, path: Sequence[Segment]) -> StepFacts:
 
 def step_text(facts: StepFacts) -> str:
     """Return a sentence about the whole path."""
+    number = len(facts.pieces)
     return (
         f"The last op ends at {time_text(facts.makespan_us)}. The critical path of the schedule "
-        f"has {len(facts.pieces):,} segments: ops, transfers and waits, each delayed by the one "
-        "before it.\n"
+        f"has {number:,} segment{'' if number == 1 else 's'}: ops, transfers and waits, each "
+        "delayed by the one before it.\n"
     )
 
 

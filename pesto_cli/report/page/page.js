@@ -47,6 +47,13 @@ function familiesOf({ names, types, whole, family, made }, words) {
   return found.filter((each) => each.ops.length);
 }
 
+/** Returns the width of row labels: that of the longest one, within limits. */
+function widthOfLabels(width, rows) {
+  const [least, of_letter] = width < 600 ? [84, 6.5] : [120, 7.5];
+  const longest = Math.max(0, ...rows.map((row) => row.length));
+  return Math.max(least, Math.min(of_letter * longest, 0.3 * width));
+}
+
 /** Returns Vega's settings for a page width; row labels have the same width, `labels`, in all charts. */
 function config(width, labels) {
   const isNarrow = width < 600, size = isNarrow ? 10 : 12;
@@ -166,8 +173,8 @@ class Placement {
     if (width === 0 || width === this.width) return;
     this.width = width;
     const range = this.range();
-    const labels = width < 600 ? 84 : 120, inner = width - labels - 24;
     const { over_time, busy, layers } = this.drawn;
+    const labels = widthOfLabels(width, busy.encoding.y.scale.domain), inner = width - labels - 24;
     for (const chart of [...over_time.vconcat, busy]) chart.width = inner;
     layers.width = width - 8;
     this.bars.marking[1].mark.limit = inner / 2 - 8;
