@@ -77,6 +77,33 @@ def test_handles_are_not_passed_on_by_hosts(profiled: Profiled) -> None:
     assert not [name for name in names if "copy" in name]
 
 
+def test_ops_that_take_a_small_part_of_a_constant_wait_for_what_it_waits_for(
+    profiled: Profiled,
+) -> None:
+    def build(tf: Any) -> Sequence[Any]:
+        tf1 = tf.compat.v1
+        data = tf1.placeholder(tf.float32, [8, 4], name="data")
+        count = tf1.get_variable(
+            "count", [], initializer=tf1.zeros_initializer(), use_resource=True
+        )
+        with tf1.control_dependencies([tf1.assign_add(count, tf.reduce_mean(data)).op]):
+            margin = tf.constant(np.arange(32.0).reshape(8, 4), tf.float32, name="margin")
+        return [tf.subtract(data, margin, name="rest")]
+
+    meta = exported(build)
+    problem = profiled(meta)
+    choice = Choice("axis 0", (4, 4))
+    plan = Plan({"margin": choice, "rest": choice})
+    check_consistent(meta, problem, plan)
+    graph = rewritten(problem, plan).problem.graph
+    assert "margin.part_0" not in graph.names
+    update, rest = (
+        next(op for op, name in enumerate(graph.names) if name.startswith(start))
+        for start in ("AssignAdd", "rest.part_0")
+    )
+    assert [update, rest] in graph.edges.tolist()
+
+
 def test_a_switch_is_with_the_merged_parts_that_it_takes(profiled: Profiled) -> None:
     def build(tf: Any) -> Sequence[Any]:
         data = tf.compat.v1.placeholder(tf.float32, [4], name="data")

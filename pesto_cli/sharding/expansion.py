@@ -171,9 +171,21 @@ class _Expander:
             for op in self._decided:
                 self._merged(op)
         self._check_names()
+        self._pass_waits_on()
         specs = self._ops.specs
         kept = [op for op in self._ops.ancestors(roots) if not _is_small_constant(specs[op])]
         return Expansion(self._ops, self._images, np.array(kept, dtype=np.int64), self._decided)
+
+    def _pass_waits_on(self) -> None:
+        """Let ops that take a small constant, which is no op of its own, wait for what it does."""
+        specs, waits = self._ops.specs, defaultdict[int, list[int]](list)
+        for tail, head in self._ops.controls:
+            if _is_small_constant(specs[head]):
+                waits[head].append(tail)
+        for op, inputs in enumerate(self._ops.inputs) if waits else ():
+            for source in inputs:
+                if source is not None and source[0] in waits:
+                    self._ops.controls += [(tail, op) for tail in waits[source[0]]]
 
     def _keep(self, op: int, row: Sequence[int | None]) -> None:
         taken = self._fetched if self._graph.labels.role[op] == Role.FETCH else self._tensors.whole
