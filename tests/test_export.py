@@ -87,6 +87,18 @@ def lookup():
 
 def traced_without_specs():
     return traced()[0]
+
+def assigned():
+    x = tf1.placeholder(tf.float32, [4, 3], name="x")
+    w = tf1.get_variable("w", [3, 2])
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w)), name="loss")
+    (gradient,) = tf1.gradients(loss, [w])
+    step = tf1.train.get_or_create_global_step()
+    return {"train_op": tf1.assign_sub(w, gradient), "loss": loss, "step": step}
+
+def in_a_tuple():
+    built = build()
+    return built["train_op"], built["loss"]
 """
 
 KERAS_SCRIPT = """
@@ -226,6 +238,12 @@ def test_a_v1_graph_exports_with_a_static_feed_and_learns(folder):
     assert feed_names(meta) == ("x",)
     found = losses(meta)
     assert all(later < earlier for earlier, later in pairwise(found))
+
+
+def test_an_assignment_and_a_variable_can_be_fetched(folder):
+    meta = export(f"{folder}/v1.py:assigned")
+    step = "global_step/Read/ReadVariableOp:0"
+    assert fetch_names(meta) == ("AssignSubVariableOp", "loss:0", step)
 
 
 def test_a_function_may_return_only_a_train_op(folder):
@@ -547,6 +565,7 @@ def test_the_error_for_several_signatures_lists_them(saved):
         ("v1.py:returns_a_number", {}, "returned an int, where a train op"),
         ("v1.py:returns_nothing", {}, r"returned nothing, where a train op.* Add a return"),
         ("v1.py:traced_without_specs", {}, "a tf.function without input specs"),
+        ("v1.py:in_a_tuple", {}, "returned a tuple, where a train op, a dict with 'train_op'"),
         ("v1.py", {}, r"v1.py:build, \S*v1.py:static, \S*v1.py:loops, \S*v1.py:calls, .*\.\.\."),
         ("damaged.py", {}, "the training step: [^ ]*damaged.py:FUNCTION. Or"),
         ("missing.py", {}, "no such script"),

@@ -75,6 +75,8 @@ def _script_graph(
                 return built_graph(result, what)
             if result is None:
                 raise _unusable(result, what)
+            if not _is_eager_step(result):
+                failure = _unusable(result, what)
     _forget_keras_names()
     try:
         result = _called(built, path, what)
@@ -101,13 +103,19 @@ def built_graph(result: Any, what: str) -> Any:
     """
     tf1 = tensorflow().compat.v1
     train_op = _train_op(result)
-    others = _others(result, what)
     graph = train_op.graph
+    others = _others(result, graph, what)
     with graph.as_default():
         graph.clear_collection(TRAIN_OP)
         for fetch in (train_op, *others):
             graph.add_to_collection(TRAIN_OP, fetch)
         return tf1.train.export_meta_graph(graph=graph)
+
+
+def _is_eager_step(result: Any) -> bool:
+    """Return whether a result is a model or a function, or begins with one."""
+    first = result[0] if isinstance(result, list | tuple) and result else result
+    return _is_model(first) or _is_function(first)
 
 
 def _eager_step(result: Any, feeds: Mapping[str, Shape], choices: DeviceChoices, what: str) -> Any:
@@ -258,15 +266,22 @@ def _train_op(result: Any) -> Any:
         return train_op
     if isinstance(train_op, tf.Tensor) and not hasattr(train_op, "numpy"):
         return train_op.op
+    # An assignment to a variable returns a variable whose op is the assignment.
+    if isinstance(train_op, tf.Variable) and hasattr(train_op, "op"):
+        return None if train_op.op.type == "VarHandleOp" else train_op.op
     return None
 
 
-def _others(result: Any, what: str) -> list[Any]:
+def _others(result: Any, graph: Any, what: str) -> list[Any]:
     """Return the fetches in addition to the train op, in the dict's order."""
     tf = tensorflow()
     if not isinstance(result, Mapping):
         return []
-    others = [value for key, value in result.items() if key != TRAIN_OP]
+    others = [
+        graph.as_graph_element(value) if isinstance(value, tf.Variable) else value
+        for key, value in result.items()
+        if key != TRAIN_OP
+    ]
     for value in others:
         if not isinstance(value, (tf.Operation, tf.Tensor)):
             raise BadInputError(
