@@ -120,7 +120,7 @@ def one_op() -> Problem:
 
 
 def after_constant() -> Problem:
-    """A constant that waits for an op; its parts are small, so the graph does not have them."""
+    """A constant that waits for an op; its parts are small, so the ops that take them wait."""
     step = Step()
     source(step, VECTOR)
     constant = step.add(OpSpec("Const", (("dtype", "float32"),), (), (VECTOR,)))
@@ -166,7 +166,7 @@ def one_copy_waited_for() -> Problem:
 
 BY_HAND = {
     one_op: 5,
-    after_constant: 10,
+    after_constant: 15,
     before_copies: 10,
     one_copy_taken: 10,
     one_copy_waited_for: 12.5,
