@@ -24,7 +24,6 @@ from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.refine.levels import Level
 from pesto_cli.strategies import STRATEGIES, Context
-from pesto_cli.strategies.devices import group_time_us
 from pesto_cli.strategies.warm_up import warm_up
 from pesto_cli.zoo import PAPER_MODELS
 
@@ -75,7 +74,7 @@ def both(level: Level, device: IntArray) -> str:
 
 def random_by_node(problem: Problem, seed: int) -> IntArray:
     """Put each colocation group on a random one of its fastest devices; return `[num_ops]`."""
-    random, group_us = np.random.default_rng(seed), group_time_us(problem)
+    random, group_us = np.random.default_rng(seed), problem.group_time_us
     fastest = group_us == group_us.min(axis=1, keepdims=True)
     chosen: IntArray = np.where(fastest, random.random(fastest.shape), -1.0).argmax(axis=1)
     return chosen[problem.graph.colocation_group]

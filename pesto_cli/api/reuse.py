@@ -67,7 +67,7 @@ def earlier_placement(path: Path) -> PlacementFile | None:
 
 
 def as_recorded(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as a file records them: with lists in place of tuples."""
+    """Return parameters in the form that files have: a tuple becomes a list."""
     recorded: dict[str, Any] = json.loads(json.dumps(dict(parameters)))
     return recorded
 

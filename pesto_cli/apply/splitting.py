@@ -22,6 +22,7 @@ from pesto_cli.apply.split_variables import (
 from pesto_cli.data.plan import Plan
 from pesto_cli.data.specs import Operand, OpSpec
 from pesto_cli.errors import BadInputError
+from pesto_cli.graphdef.fetches import drop_colocation
 from pesto_cli.graphdef.op_specs import op_specs
 from pesto_cli.graphdef.outside_step import accesses
 from pesto_cli.graphdef.read import StepGraph, read_step
@@ -109,7 +110,7 @@ class _Writer:
         self._check_names(nodes, added)
         copy.graph_def.ClearField("node")
         copy.graph_def.node.extend([*nodes.values(), *added])
-        self._drop_classes(copy.graph_def.node)
+        drop_colocation(copy.graph_def.node, self._images)
         add_functions_of_parts(copy.graph_def.library, self._called)
         if self._variables:
             change_collections(copy, self._variables.values())
@@ -273,21 +274,6 @@ class _Writer:
                     f"the graph already has a node {node.name!r}, a name that splitting needs; "
                     "the original graph, which was not split, was expected: export it again."
                 )
-
-    def _drop_classes(self, nodes: Iterable[Any]) -> None:
-        """Remove the colocation of nodes with ops that were split."""
-        for node in nodes:
-            if "_class" in node.attr:
-                texts = node.attr["_class"].list.s
-                left = [
-                    text
-                    for text in texts
-                    if text.decode("utf-8", "replace").removeprefix("loc:@") not in self._images
-                ]
-                if len(left) < len(texts):
-                    del node.attr["_class"]
-                    if left:
-                        node.attr["_class"].list.s.extend(left)
 
 
 def _tensor_name(node: str, output: int) -> str:

@@ -24,12 +24,12 @@ def load_us(problem: Problem) -> float:
     because no device is busy for longer than C_max. (These y are solutions of the dual of the
     linear program for unrelated machines.) Also C_max >= min_d time[g, d].
     """
-    return max(spread_us(problem), float(_group_time_us(problem).min(axis=1).max(initial=0.0)))
+    return max(spread_us(problem), float(problem.group_time_us.min(axis=1).max(initial=0.0)))
 
 
 def spread_us(problem: Problem) -> float:
     """Return the bound of all work spread over the devices; see `load_us`."""
-    group_us = _group_time_us(problem)
+    group_us = problem.group_time_us
     return float(max((_share(group_us, y).sum() for y in device_shares(problem)), default=0.0))
 
 
@@ -68,7 +68,7 @@ def groups_between_us(problem: Problem, head_us: FloatArray, tail_us: FloatArray
     first_us, last_us = (np.full(graph.num_groups, np.inf) for _ in range(2))
     np.minimum.at(first_us, graph.colocation_group, head_us)
     np.minimum.at(last_us, graph.colocation_group, tail_us)
-    alone_us = first_us + _group_time_us(problem).min(axis=1) + last_us
+    alone_us = first_us + problem.group_time_us.min(axis=1) + last_us
     return float(alone_us.max(initial=0.0))
 
 
@@ -113,14 +113,6 @@ def _device_sets(problem: Problem) -> list[BoolArray]:
         sets = unions
     largest_first = sorted(sets, key=lambda row: (-sum(row), row))
     return [np.array(row) for row in largest_first[:MAX_DEVICE_SETS]]
-
-
-def _group_time_us(problem: Problem) -> FloatArray:
-    """Return each whole group's time on each device, inf if not allowed, `[groups, devices]`."""
-    group_us = np.zeros((problem.graph.num_groups, problem.num_devices))
-    op_us = np.where(problem.allowed, problem.duration_us, np.inf)
-    np.add.at(group_us, problem.graph.colocation_group, op_us)
-    return group_us
 
 
 def _share(time_us: FloatArray, y: FloatArray) -> FloatArray:

@@ -97,15 +97,10 @@ def train(
     from pesto_cli.runtime.feeds import source_file
 
     learner = policy_named(policy, settings)
-    if settings is not None and weights is not None:
-        raise BadInputError(
-            f"--settings is for a new training, but {weights} has the settings of its own; leave "
-            "out one of them."
-        )
     _check_real(machine, graph, steps, best, feeds)
     source = None if feeds is None else source_file(feeds)
     _check_outputs(output, best, plot, (*profiles, graph, source), weights)
-    _check_seed(weights)
+    _check_start(weights, settings)
     start = None if weights is None else api.read_weights(weights)
     priced = [api.read_profile(path) for path in profiles]
     names = {
@@ -261,11 +256,17 @@ def _real_steps(
         yield api.RealSteps(meta, cluster, steps or api.RealSteps.steps, feeds, on_measured)
 
 
-def _check_seed(weights: Path | None) -> None:
+def _check_start(weights: Path | None, settings: str | None) -> None:
+    """Refuse options that the weights to continue from decide."""
     source = click.get_current_context().get_parameter_source("seed")
     if weights is not None and source is not ParameterSource.DEFAULT:
         raise BadInputError(
             f"--seed is given, but {weights} has the seed of its training; leave out one of them."
+        )
+    if weights is not None and settings is not None:
+        raise BadInputError(
+            f"--settings is for a new training, but {weights} has the settings of its own; leave "
+            "out one of them."
         )
 
 

@@ -171,6 +171,13 @@ class Problem:
         return self.allowed[self.graph.groups.indices[self.graph.groups.offsets[:-1]]]
 
     @cached_property
+    def group_time_us(self) -> FloatArray:
+        """`[num_groups, num_devices]`: time of a colocation group; inf where it may not run."""
+        total = np.zeros(self.group_allowed.shape)
+        np.add.at(total, self.graph.colocation_group, self.duration_us)
+        return np.where(self.group_allowed, total, np.inf)
+
+    @cached_property
     def has_choice(self) -> BoolArray:
         """`[num_groups]`: whether several devices are allowed for a colocation group."""
         several: BoolArray = self.group_allowed.sum(axis=1) > 1

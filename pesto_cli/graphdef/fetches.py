@@ -1,7 +1,7 @@
 """The fetches and feeds of a step, by name."""
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from pesto_cli.errors import BadInputError
@@ -214,6 +214,22 @@ def _set_shape(node: Any, shape: Shape, what: str) -> None:
 
 def _sizes(sizes: Sequence[int | None]) -> str:
     return ",".join("?" if size in (None, -1) else str(size) for size in sizes)
+
+
+def drop_colocation(nodes: Iterable[Any], names: Container[str]) -> None:
+    """Remove requests for colocation with nodes of these names from NodeDefs, in place."""
+    for node in nodes:
+        if "_class" in node.attr:
+            requests = node.attr["_class"].list.s
+            left = [
+                each
+                for each in requests
+                if each.decode("utf-8", "replace").removeprefix("loc:@") not in names
+            ]
+            if len(left) < len(requests):
+                del node.attr["_class"]
+                if left:
+                    node.attr["_class"].list.s.extend(left)
 
 
 def forget_inferred_shapes(graph_def: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pesto_cli.errors import BadInputError
 from pesto_cli.graphdef.failures import STYLE
-from pesto_cli.graphdef.fetches import TRAIN_OP
+from pesto_cli.graphdef.fetches import TRAIN_OP, drop_colocation
 from pesto_cli.graphdef.initial_values import initial_values
 from pesto_cli.graphdef.self_contained import require_one_replica
 from pesto_cli.graphdef.specs import call_arguments
@@ -220,11 +220,5 @@ def _without_nodes(graph_def: Any, names: set[str]) -> Any:
     kept.versions.CopyFrom(graph_def.versions)
     kept.library.CopyFrom(graph_def.library)
     kept.node.extend(node for node in graph_def.node if node.name not in names)
-    removed = {b"loc:@" + name.encode() for name in names}
-    for node in kept.node:
-        if not removed.isdisjoint(node.attr["_class"].list.s if "_class" in node.attr else ()):
-            left = [each for each in node.attr["_class"].list.s if each not in removed]
-            del node.attr["_class"]
-            if left:
-                node.attr["_class"].list.s.extend(left)
+    drop_colocation(kept.node, names)
     return kept

@@ -9,8 +9,8 @@ from pesto_cli.graphdef.nodes import MERGE, Node
 from pesto_cli.graphdef.tensor_arrays import KnownSize
 
 Sizes = tuple[int, ...]
-# Ops that pass input 0 on to all outputs, and ops that pass each input on to the output of its
-# place. A loop passes the handles that it takes on.
+# All outputs of the first ops are input 0. Output i of the other ops is input i, if that is a
+# handle.
 _ONE = frozenset({"Identity", "Enter", "Exit"}) | SWITCH | MERGE
 _EACH = frozenset({"IdentityN", "While", "StatelessWhile"})
 
@@ -24,9 +24,10 @@ def shape_of_variable(node: Any) -> Sizes | None:
 
 
 def variable_shapes(nodes: Sequence[Node], order: Sequence[int]) -> Mapping[tuple[int, int], Sizes]:
-    """Return the shape of the variable behind each handle, by node and number of the output.
+    """Return the shape of the variable behind each handle.
 
-    order: topological.
+    The keys are the index of the node and the number of the output that is the handle. order: a
+    topological order of the nodes.
     """
     found: dict[tuple[int, int], Sizes] = {}
     for index in order:

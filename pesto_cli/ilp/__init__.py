@@ -143,14 +143,11 @@ def _with_shorter_horizon(
 ) -> Formulation:
     """Return the formulation with the makespan of a list schedule as its horizon, if that fits.
 
-    The tolerances of MILP solvers are shares of the horizon. So with one that is a thousand times
-    as long as the optimum, they may return a wrong optimum.
+    A MILP solver scales its tolerances with the horizon. If the horizon is a thousand times as long
+    as the optimum, the solver may return a wrong optimum.
     """
     problem = formulation.problem
-    group, allowed = problem.graph.colocation_group, problem.group_allowed
-    time_us = np.zeros(allowed.shape)
-    np.add.at(time_us, group, problem.duration_us)
-    device = np.where(allowed, time_us, np.inf).argmin(axis=1)[group]
+    device = problem.group_time_us.argmin(axis=1)[problem.graph.colocation_group]
     simulator = Simulator(problem)
     schedule = simulator.list_schedule(device, simulator.upward_rank(device))
     times = left_shift(formulation, timetable_of(formulation, schedule), congestion=congestion)

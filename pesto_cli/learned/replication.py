@@ -64,11 +64,12 @@ class Replication:
     @classmethod
     def of(cls, problem: Problem) -> "Replication":
         """Return the decisions that split most work along the batch."""
-        devices, specs = accelerators(problem), list[OpSpec | None]()
+        devices = accelerators(problem)
+        specs: Sequence[OpSpec | None] = ()
         chosen = dict[int, Decision]()
         try:
             parts, devices = prices_of(problem), devices_of_equal_parts(problem)
-            specs = [*parts.op_specs]
+            specs = parts.op_specs
             chosen = decisions(problem.chosen, problem.graph, specs)
             ways, notes = _priced(parts, _ways(problem, devices, specs, chosen))
         except UnfitError as error:

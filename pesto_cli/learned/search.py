@@ -28,7 +28,7 @@ from pesto_cli.strategies.split_search.ways import AsBefore
 
 # Estimated times in s on one core of a server: of an iteration without decisions, of a step of
 # gradient ascent for each decision, and of the evaluation of a placement for each op, whole or
-# split. In deterministic mode, they count in place of the time that passes.
+# split. Deterministic mode adds up these times, and does not measure the real time.
 ITERATION_S, DECISION_S = 1e-2, 2e-4
 OP_S, SPLIT_OP_S = 1e-6, 2e-5
 

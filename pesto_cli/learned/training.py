@@ -73,7 +73,7 @@ class Trainer:
         started()
 
     def compiled(self, environment: Environment) -> "Compiled":
-        """Return the compiled functions of the network, for inputs of these shapes."""
+        """Return the functions of the network, compiled for the shapes of the inputs."""
         return _compiled(self.network, tuple(each.shape for each in environment.inputs))
 
     def most_probable(self, state: State, environment: Environment) -> IntArray:
@@ -180,8 +180,8 @@ class Compiled(NamedTuple):
 def _compiled(network: Network, shapes: tuple[tuple[int, ...], ...]) -> Compiled:
     """Return the compiled functions of a network for inputs of these shapes.
 
-    Trainers of equal networks share them, because compiling takes longer than some iterations. It
-    also takes about 14 MB for each set of shapes, so only the last ones are kept.
+    All trainers of equal networks use the same functions, because compiling takes longer than some
+    iterations. The functions of one set of shapes need about 14 MB, so only the last 24 are kept.
     """
     functions = network.sample, network.log_probabilities, partial(_gradient, network)
     return Compiled(*(started().function(each, autograph=False) for each in functions))

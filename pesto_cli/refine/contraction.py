@@ -21,8 +21,8 @@ from pesto_cli.kernels import kernel
 # Limit on the work of short neighbours that merge into one node in a round, in units of `short_us`.
 # A chain is not limited. Graphs with split ops lose more by merges (docs/search.md).
 CAP, CAP_OF_PARTS = 4.0, 1.0
-# The graphs of the zoo need at most 51 rounds. An op with thousands of short neighbours takes only
-# a few of them in a round, so it would need thousands.
+# The graphs of the zoo need at most 51 rounds. In each round, only a few neighbours of an op merge
+# with it. So a graph with thousands of short neighbours of one op would need thousands of rounds.
 MOST_ROUNDS = 100
 
 

@@ -125,19 +125,9 @@ def on_devices(problem: Problem, here: BoolArray) -> Problem | None:
     return replace(problem, permitted=permitted)
 
 
-def group_time_us(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return the time of each colocation group on each device in us; inf if it may not run there.
-
-    The result is `[num_groups, num_devices]`.
-    """
-    total = np.zeros((problem.graph.num_groups, problem.num_devices))
-    np.add.at(total, problem.graph.colocation_group, problem.duration_us)
-    return np.where(problem.group_allowed, total, np.inf)
-
-
 def fastest_device(problem: Problem) -> IntArray:
     """Return the fastest device of each colocation group, `[num_groups]`; ties to the first."""
-    fastest: IntArray = group_time_us(problem).argmin(axis=1)
+    fastest: IntArray = problem.group_time_us.argmin(axis=1)
     return fastest
 
 

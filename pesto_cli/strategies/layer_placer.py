@@ -10,7 +10,7 @@ from pesto_cli.data.columns import FloatArray, IntArray
 from pesto_cli.data.problem import Problem
 from pesto_cli.data.schedule import Schedule
 from pesto_cli.evaluation.simulator import Simulator
-from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
+from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.order import ordered
 
 
@@ -36,7 +36,7 @@ class LayerPlacer:
         """Find the layers of a problem, and their work."""
         layers = layers_of_groups(problem.graph, problem.min_duration_us)
         devices = np.array(accelerators(problem))
-        time_us = group_time_us(problem)[:, devices]
+        time_us = problem.group_time_us[:, devices]
         group_us = np.where(np.isfinite(time_us), time_us, 0.0)
         work_us = np.zeros((len(layers.names), len(devices)))
         np.add.at(work_us, layers.of_group, group_us)

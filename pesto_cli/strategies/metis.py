@@ -35,7 +35,7 @@ from pesto_cli.data.schedule import Schedule, objective
 from pesto_cli.data.solution import Solution
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.strategies.context import Context
-from pesto_cli.strategies.devices import accelerators, fastest_device, group_time_us
+from pesto_cli.strategies.devices import accelerators, fastest_device
 from pesto_cli.strategies.memory_estimate import memory_bytes
 from pesto_cli.strategies.order import ordered
 
@@ -152,7 +152,7 @@ def placed(problem: Problem, graph: Weighted, setting: Setting, seed: int) -> In
 
 def vertex_weight(problem: Problem, is_vertex: BoolArray, memory_share: float) -> FloatArray:
     """Return the weight of each group: its shares of all work and memory, mixed, `[num_groups]`."""
-    time_us = group_time_us(problem)[:, accelerators(problem)]
+    time_us = problem.group_time_us[:, accelerators(problem)]
     able = np.isfinite(time_us) & is_vertex[:, None]
     work_us = np.where(able, time_us, 0.0).sum(axis=1) / np.maximum(able.sum(axis=1), 1)
     memory = np.where(is_vertex, memory_bytes(problem, 1.0), 0.0)
@@ -165,7 +165,7 @@ def targets(problem: Problem, is_vertex: BoolArray, memory_share: float) -> Floa
     The result is `[num_accelerators]`. Speeds are compared on groups that all of them may run.
     """
     candidates = accelerators(problem)
-    time_us = group_time_us(problem)[is_vertex][:, candidates]
+    time_us = problem.group_time_us[is_vertex][:, candidates]
     common_us = time_us[np.isfinite(time_us).all(axis=1)].sum(axis=0)
     speed = 1 / common_us if (common_us > 0).all() else np.ones(len(candidates))
     room = problem.capacity_bytes[candidates]
