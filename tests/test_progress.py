@@ -103,6 +103,15 @@ def test_a_log_has_incumbent_bound_and_gap(
     ]
 
 
+def test_a_log_has_no_gap_until_a_bound_is_proved(
+    capsys: pytest.CaptureFixture[str], schedule: Schedule
+) -> None:
+    assert logged(capsys, [at(schedule, 40.0, bound_ms=0.0), at(schedule, 40.0)]) == [
+        "40.00 ms refinement",
+        "40.00 ms bound 10.00 ms gap 75.0% refinement",
+    ]
+
+
 def test_a_log_leaves_out_small_changes_except_the_last_one(
     capsys: pytest.CaptureFixture[str], schedule: Schedule
 ) -> None:

@@ -150,12 +150,12 @@ def _change(before: Progress, after: Progress) -> float:
 
 def _log_line(progress: Progress) -> str:
     """Return a line of the log without its time."""
-    short = progress.shortfall_bytes
-    quality = f"{size_text(short)} short" if short else f"gap {progress.gap:5.1%}"
-    return (
-        f"{time_text(progress.makespan_us):>10}  "
-        f"bound {time_text(progress.lower_bound_us)}  {quality}  {progress.source}"
-    )
+    short, bound_us = progress.shortfall_bytes, progress.lower_bound_us
+    bound = [f"bound {time_text(bound_us)}"] if bound_us else []
+    gap = [f"gap {progress.gap:5.1%}"] if bound_us else []
+    quality = [f"{size_text(short)} short"] if short else gap
+    makespan = f"{time_text(progress.makespan_us):>10}"
+    return "  ".join([makespan, *bound, *quality, progress.source])
 
 
 class _Line:
@@ -216,10 +216,15 @@ class _Line:
 
 
 def _figures(progress: Progress | None) -> tuple[str, str]:
-    """Return the makespan as text, and bound and gap, or by how much memory is exceeded."""
+    """Return the makespan as text, and bound and gap, or by how much memory is exceeded.
+
+    Bound and gap are empty until a bound is proved.
+    """
     if progress is None:
         return "", _quality("", "")
-    quality = _quality(time_text(progress.lower_bound_us), f"{progress.gap:.1%}")
+    quality = _quality("", "")
+    if progress.lower_bound_us:
+        quality = _quality(time_text(progress.lower_bound_us), f"{progress.gap:.1%}")
     if progress.shortfall_bytes:
         quality = f"{size_text(progress.shortfall_bytes)} short".rjust(len(quality))
     return time_text(progress.makespan_us), quality
