@@ -96,12 +96,14 @@ def test_no_strategy_is_better_than_the_best_plan(cases: Sequence[Solved]) -> No
 VECTOR, NUMBER = Operand((LARGE,), "float32"), Operand((), "float32")
 
 
-def by_hand(step: Step, times_us: list[float]) -> Problem:
+def by_hand(
+    step: Step, times_us: list[float], groups: Sequence[int | None] | None = None
+) -> Problem:
     """Return the problem of a step on two GPUs: halves take half the time, all else takes none."""
     devices = tuple(Device(f"GPU:{index}", "GPU", 10**6) for index in range(2))
     links = (("GPU:0", "GPU:1"), ("GPU:1", "GPU:0"))
     machine = Machine(devices, tuple(Link(*ends, CommModel(0.0, 0.0)) for ends in links))
-    problem = priced(step.graph(), step.specs, machine, np.random.default_rng(0), times_us)
+    problem = priced(step.graph(groups), step.specs, machine, np.random.default_rng(0), times_us)
     parts, none = prices_of(problem), np.zeros(1)
     halves = {key: replace(each, ratio=np.array([[0.5]])) for key, each in parts.times.items()}
     free = replace(parts.fallback, min_us=none, us=none, us_per_byte=none)
@@ -164,12 +166,24 @@ def one_copy_waited_for() -> Problem:
     return replace(problem, parts=replace(parts, numbers=(2, 4), times=times))
 
 
+def switch_of_a_split_op() -> Problem:
+    """A Switch leaves its colocation group if the op that it follows is split."""
+    step, predicate = Step(), Operand((), "bool")
+    vector, condition = source(step, VECTOR), source(step, predicate)
+    result = step.add(spec_of("Exp", [VECTOR], [VECTOR]), vector)
+    switch = spec_of("Switch", [VECTOR, predicate], [VECTOR, VECTOR])
+    step.add(switch, result, condition, has_rule=False)
+    step.add(spec_of("Loop", [VECTOR], [VECTOR]), vector, has_rule=False)
+    return by_hand(step, [0, 0, 2, 10, 10], [None, None, 0, 0, 0])
+
+
 BY_HAND = {
     one_op: 5,
     after_constant: 15,
     before_copies: 10,
     one_copy_taken: 10,
     one_copy_waited_for: 12.5,
+    switch_of_a_split_op: 12,
 }
 
 

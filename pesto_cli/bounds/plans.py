@@ -14,7 +14,8 @@ only. So this op is on a path after the op, but not after all of its parts.
 
 An op whose parts may consist of added ops alone takes no time.
 
-Conversions, transfers and colocation of ops that can be split only add time, and are ignored.
+Conversions, transfers and colocation of ops that can be split only add time, and are ignored. So
+is the colocation of a Switch, because it leaves its group if the op that it follows is split.
 
 Ops that a split step may lack (`sharding/needed.py`) take no time.
 """
@@ -31,6 +32,7 @@ from pesto_cli.data.problem import Problem
 from pesto_cli.data.problem_cache import cached_per_problem
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.alternative import has_main_op
+from pesto_cli.sharding.groups import FOLLOWS_ITS_INPUT
 from pesto_cli.sharding.needed import after_all_parts, needed_in_all_plans
 from pesto_cli.sharding.rules import all_alternatives
 
@@ -44,7 +46,9 @@ def all_plans_bound_us(problem: Problem) -> float:
         graph, counts = needed_in_all_plans(problem.graph, problem.parts)
         graph = replace(graph, num_members=np.where(counts, graph.num_members, 0))
         time_us = problem.time_us * counts[:, None]
-        problem, is_alone = replace(problem, graph=graph, time_us=time_us), is_alone | ~counts
+        leaves_group = np.isin(graph.types, [*FOLLOWS_ITS_INPUT])
+        problem = replace(problem, graph=graph, time_us=time_us)
+        is_alone = is_alone | ~counts | leaves_group
     work = _relaxed(problem, problem.time_us * least_work, is_alone)
     part = _relaxed(problem, problem.time_us * least_part, is_alone)
     time_us = part.min_duration_us
