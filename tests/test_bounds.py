@@ -1,7 +1,7 @@
 """Tests of lower bounds against the optimum and against each other."""
 
 from dataclasses import replace
-from itertools import chain, combinations
+from itertools import chain, combinations, permutations
 
 import numpy as np
 import pytest
@@ -195,6 +195,19 @@ def fan(times_us: list[float], latency_us: float) -> Problem:
     return Problem.build(
         graph, {"GPU": [1.0, *times_us, 1.0]}, machine(1, 1, latency_us=latency_us)
     )
+
+
+def test_thousands_of_different_sets_of_devices_are_not_united():
+    """Each op may use two thirds of 16 devices; most of these sets differ."""
+    names = [f"GPU:{index}" for index in range(16)]
+    links = [Link(src, dst, CommModel(1.0, 0.0)) for src, dst in permutations(names, 2)]
+    machine = Machine(tuple(Device(name, "GPU", 10**9) for name in names), tuple(links))
+    graph = OpGraph.build([f"op_{index}" for index in range(6000)])
+    problem = Problem.build(graph, {"GPU": np.ones(6000)}, machine)
+    permitted = np.random.default_rng(0).random((6000, 16)) < 2 / 3
+    assert len(np.unique(permitted, axis=0)) > 4000
+    problem = problem.constrained(permitted=permitted)
+    assert 0 < load_us(problem) <= 6000 / 16 + 1
 
 
 def test_work_whose_transfers_cost_more_than_they_save_stays_on_one_device():

@@ -16,11 +16,11 @@ from pesto_cli.evaluation.violations import violations
 from pesto_cli.files.tensorflow_names import labelled
 from pesto_cli.refine import SUPER_OP_STAGES, refine
 from pesto_cli.refine.anneal import Chain
-from pesto_cli.refine.contraction import contract
+from pesto_cli.refine.contraction import LARGE, contract
 from pesto_cli.refine.families import families_of_super_ops
 from pesto_cli.refine.levels import Level
 from pesto_cli.refine.moves import MOVES
-from pesto_cli.refine.stages import OPS_PER_S, Cooling, Stage
+from pesto_cli.refine.stages import OPS_PER_S, PREPARATION_US_PER_OP, Cooling, Stage
 
 GPU0, GPU1 = 1, 2
 
@@ -166,6 +166,22 @@ def test_a_short_search_does_no_more_work_than_it_has_time_for(
     assert 0 < sum(steps) <= 0.002 * OPS_PER_S  # each step simulates at least one op
 
 
+def test_without_time_for_its_preparation_a_search_makes_no_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(self: Chain, count: int, *more: float) -> None:
+        raise AssertionError("a move")
+
+    monkeypatch.setattr(Chain, "anneal", forbidden)
+    problem = layers(20)
+    start = everything_on(problem, GPU0)
+    needed_s = PREPARATION_US_PER_OP * problem.num_ops / 1e6
+    found = refine(Simulator(problem), [start], Limits(time_limit_s=0.9 * needed_s))
+    assert found.makespan_us <= start.makespan_us
+    with pytest.raises(AssertionError, match="a move"):
+        refine(Simulator(problem), [start], Limits(time_limit_s=10.0))
+
+
 def test_a_start_that_exceeds_the_memory_is_repaired() -> None:
     problem = layers(8, memory_bytes=7000)
     start = everything_on(problem, GPU0)
@@ -224,6 +240,25 @@ def test_a_contraction_keeps_work_and_groups_and_merges_only_short_ops(seed: int
     for members in range(coarse.num_ops):
         ops = np.flatnonzero(node == members)
         assert (problem.min_duration_us[ops] > 3.0).sum() <= 1
+
+
+def test_the_contraction_of_a_wide_star_ends_early() -> None:
+    """In each round, only a few of the leaves merge with the hub."""
+    leaves = range(1, LARGE + 1)
+    names = [f"op_{number}" for number in range(LARGE + 1)]
+    graph = OpGraph.build(names, [Tensor(0, 1000, [*leaves])])
+    problem = on_gpus(graph, [100.0] + [1.0] * LARGE)
+    assert 0.99 * LARGE <= contract(problem, short_us=2.0).problem.num_ops < LARGE + 1
+
+
+def test_names_with_thousands_of_digits_are_grouped() -> None:
+    """Python refuses to read more than 4,300 digits as one number."""
+    names = [f"layer_{layer}/op_{'7' * 5000}" for layer in range(8)]
+    tensors = [Tensor(op, 1000, [op + 1]) for op in range(7)]
+    problem = on_gpus(labelled(OpGraph.build(names, tensors)), [10.0] * 8)
+    start = everything_on(problem, GPU0)
+    found = refine(Simulator(problem), [start], limits(0.01))
+    assert found.makespan_us <= start.makespan_us
 
 
 def test_a_contraction_never_joins_two_colocation_groups() -> None:

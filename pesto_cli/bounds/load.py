@@ -102,7 +102,7 @@ def _device_sets(problem: Problem) -> list[BoolArray]:
     """Return the sets of devices on which ops may run, and unions of them, as masks."""
     rows: list[list[bool]] = np.unique(problem.allowed, axis=0).tolist()
     sets = {tuple(row) for row in rows}
-    for _ in range(len(sets)):
+    while len(sets) <= MAX_DEVICE_SETS:
         unions = {
             tuple(a or b for a, b in zip(first, second, strict=True))
             for first in sets

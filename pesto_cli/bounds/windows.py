@@ -90,7 +90,7 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
     graph, allowed, signal_us = problem.graph, problem.allowed, problem.machine.signal_us
     producer, consumer = graph.tensor_producer[graph.consumer_tensor], graph.consumers
     sent_us = np.full(len(consumer), np.inf)
-    pairs = list(permutations(range(problem.num_devices), 2))
+    pairs = _distinct_pairs(problem)
     tables_us = problem.machine.transfers_us(graph.tensor_bytes[graph.consumer_tensor], pairs)
     may_send, may_take = allowed[producer].T.copy(), allowed[consumer].T.copy()
     for (src, dst), transfer_us in zip(pairs, tables_us, strict=True):
@@ -109,6 +109,18 @@ def edge_delays_us(problem: Problem) -> tuple[FloatArray, FloatArray]:
     apart_us[one_group | one_device] = np.inf
     can_meet = (allowed[tail] & allowed[head]).any(axis=1)
     return np.where(can_meet, 0.0, apart_us), apart_us
+
+
+def _distinct_pairs(problem: Problem) -> list[tuple[int, int]]:
+    """Return one of all pairs that are allowed for the same ops and have equal links."""
+    machine = problem.machine
+    _, kind = np.unique(problem.allowed, axis=1, return_inverse=True)
+    columns = (machine.latency_us, machine.us_per_byte, machine.min_us)
+    distinct = {
+        (kind[src], kind[dst], *(column[src, dst] for column in columns)): (src, dst)
+        for src, dst in permutations(range(problem.num_devices), 2)
+    }
+    return [*distinct.values()]
 
 
 def _pivots(

@@ -22,8 +22,10 @@ from pesto_cli.kernels import kernel
 # A chain is not limited. Graphs with split ops lose more by merges (docs/search.md).
 CAP, CAP_OF_PARTS = 4.0, 1.0
 # The graphs of the zoo need at most 51 rounds. In each round, only a few neighbours of an op merge
-# with it. So a graph with thousands of short neighbours of one op would need thousands of rounds.
+# with it. So a graph with thousands of short neighbours of one op would need thousands of rounds,
+# and on a large graph each takes long. There a round that merges a smaller share is the last one.
 MOST_ROUNDS = 100
+LARGE, LEAST_MERGED = 20_000, 1e-3
 
 
 def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
@@ -36,7 +38,8 @@ def contract(problem: Problem, short_us: float, cap: float = CAP) -> Coarsening:
         before = quotient.num_nodes
         for downwards in (True, False):
             quotient = _merged(quotient, _joined(quotient, short_us, cap, downwards=downwards))
-        if quotient.num_nodes == before:
+        merged, is_large = before - quotient.num_nodes, before >= LARGE
+        if merged <= (LEAST_MERGED * before if is_large else 0):
             break
     return Coarsening(coarse_problem(problem, quotient), quotient.node_of_op)
 

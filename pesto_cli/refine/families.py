@@ -31,7 +31,7 @@ SUPER_OP_DEPTHS = (1, 2, 3)
 # time steps.
 REPEATS = (4, 16, 10**9)
 REPEATED_DEPTHS = (3, 5)
-NUMBER = re.compile(r"\d+")
+NUMBER = re.compile(r"\d{1,18}")
 PART = re.compile(r"\.part_\d+")
 # Weight of the family of single units; all other families have weight 1.
 ALONE_WEIGHT = 3.0

@@ -107,6 +107,9 @@ OPS_PER_S = 2.5e7
 BATCH_S = 0.05
 # An evaluation takes at least as long as the simulation of so many ops and edges.
 OPS_OF_EVALUATION = 250
+# A stage prepares its level and its families of groups for at least so long. With less time no move
+# would be evaluated.
+PREPARATION_US_PER_OP = 100.0
 # In each stage, the best states of the chains are collected at least this many times, and at least
 # once a second.
 MIN_ROUNDS = 20
@@ -142,6 +145,9 @@ def refine(
     if moves is None:
         moves = MOVES.usable()
     chains = _Chains(simulator, starts, limits, moves, samples, on_incumbent)
+    if not chains.has_time_for_moves:
+        chains.justify()
+        return chains.best
     for stage in stages if samples is None else ROBUST_STAGES:
         if chains.is_out_of_time:
             break
@@ -193,6 +199,17 @@ class _Chains:
         is_late = time.monotonic() - self._began >= self._limits.time_limit_s
         return is_late and not self._limits.deterministic
 
+    @property
+    def has_time_for_moves(self) -> bool:
+        """Whether the time limit is longer than the preparation of a stage."""
+        needed_s = PREPARATION_US_PER_OP * self._simulator.problem.num_ops / 1e6
+        return self._limits.deterministic or self._limits.time_limit_s >= needed_s
+
+    def justify(self) -> None:
+        """Offer the best schedule of each worker with a justified order, unless a stop is asked."""
+        for worker in range(self._limits.workers) if not self._limits.stop.is_set() else ():
+            self._offer(worker, justified(self._simulator, self._bests[worker]))
+
     def run(self, stage: Stage, until_us: float) -> None:
         """Run a stage: anneal all chains and collect their best states in regular rounds.
 
@@ -218,8 +235,7 @@ class _Chains:
                     if part == 1 or chain.objective < seen[worker]:
                         seen[worker] = chain.objective
                         self._offer(worker, level.expanded(*chain.best))
-        for worker in workers if not self._limits.stop.is_set() else ():
-            self._offer(worker, justified(self._simulator, self._bests[worker]))
+        self.justify()
         self._stages_run += 1
         self._spent += stage.share
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from pesto_cli.data.columns import BoolArray
-from pesto_cli.data.graph import OpGraph
+from pesto_cli.data.graph import Adjacency, OpGraph
 from pesto_cli.data.parts import Parts
 from pesto_cli.data.specs import OpSpec
 from pesto_cli.sharding.layouts import Replicated
@@ -41,11 +41,15 @@ def needed_in_all_plans(graph: OpGraph, parts: Parts) -> tuple[OpGraph, BoolArra
         _with_consumers(graph, is_taken),
         control_edges=graph.control_edges[~is_constant[graph.control_edges[:, 1]]],
     )
+    controlled = Adjacency.from_edges(graph.num_ops, *without.control_edges.T)
     is_needed = graph.successors.degree == 0
     for op in graph.topological_order[::-1].tolist():
         after = without.successors[op]
         if not is_needed[op] and is_needed[after].any():
-            is_needed[op] = not _takes_copies_alone(without, op, specs[op], is_needed)
+            takes_control = bool(is_needed[controlled[op]].any())
+            is_needed[op] = takes_control or not _takes_copies_alone(
+                without, op, specs[op], is_needed
+            )
     return without, is_needed & ~is_constant
 
 
@@ -73,7 +77,7 @@ def _with_consumers(graph: OpGraph, is_kept: BoolArray) -> OpGraph:
 
 
 def _takes_copies_alone(graph: OpGraph, op: int, spec: OpSpec | None, is_needed: BoolArray) -> bool:
-    """Return whether needed ops only take copies of an op, if it is split in some way."""
+    """Return whether needed ops only take copies of an op's outputs, if it is split in some way."""
     copies = () if spec is None else _copied_outputs(spec)
     if not copies:
         return False
@@ -81,9 +85,6 @@ def _takes_copies_alone(graph: OpGraph, op: int, spec: OpSpec | None, is_needed:
         output: set(graph.consumers_of(tensor)[is_needed[graph.consumers_of(tensor)]].tolist())
         for output, tensor in enumerate(graph.tensors_of(op))
     }
-    after = graph.control_edges[graph.control_edges[:, 0] == op, 1]
-    if is_needed[after].any():
-        return False
     taken = {output for output, ops in takers.items() if ops}
     return any(taken <= outputs for outputs in copies)
 
