@@ -8,8 +8,11 @@ INSTALLED := $(VENV)/installed
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh build/demo
 
+# Tests that wait for other processes leave cores idle, so there is one worker more than cores.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+
 test: kernels
-	$(BIN)/python -m pytest --nbmake -n 2 --dist loadfile --no-loadscope-reorder examples tests
+	$(BIN)/python -m pytest --nbmake -n $(WORKERS) --dist loadfile --no-loadscope-reorder examples tests
 
 # Kernels are compiled once, and not by two tests side by side.
 kernels: $(INSTALLED)
