@@ -1,6 +1,6 @@
 """An unmodified Keras program: `fit` with callbacks, validation, weights that are read and written.
 
-python keras_program.py FOLDER [--weights FILE] [--own-loop] [--many-steps] [--units N]
+python keras_program.py FOLDER [--weights FILE] [--own-loop] [--many-steps] [--units N] [--twice]
 """
 
 import argparse
@@ -17,6 +17,7 @@ parser.add_argument("--weights")
 parser.add_argument("--own-loop", action="store_true")
 parser.add_argument("--many-steps", action="store_true")
 parser.add_argument("--units", type=int, default=64)
+parser.add_argument("--twice", action="store_true")
 options = parser.parse_args()
 
 keras.utils.clear_session()  # several programs may run in one process
@@ -68,4 +69,7 @@ found = {
     "evaluated": model.evaluate(rows, labels, verbose=0),
     "predicted": model.predict(rows[:4], verbose=0).tolist(),
 }
+if options.twice:
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    found["tuned"] = model.fit(batches, epochs=1, verbose=0).history["loss"]
 (options.folder / "found.json").write_text(json.dumps(found))

@@ -274,6 +274,14 @@ def test_a_placement_of_another_graph_is_refused_and_nothing_is_written(
     assert not output.exists()
 
 
+def test_a_graph_that_is_placed_already_is_refused(meta: Any) -> None:
+    provenance = {"graph_hash": read_step(meta).graph_hash}
+    chosen = replace(in_graph_order(meta, ON_GPUS), provenance=provenance)
+    placed = apply(meta, chosen)
+    with pytest.raises(BadInputError, match="is placed already, and has the control dependencies"):
+        apply(placed, chosen)
+
+
 def test_a_placement_of_other_ops_is_refused(meta: Any) -> None:
     chosen = in_graph_order(meta, ON_GPUS)
     names = ["other" if name == "left" else name for name in chosen.names]

@@ -200,7 +200,8 @@ def test_the_fetches_can_be_chosen(script: Write, tmp_path: Path) -> None:
 
 NO_STEP = {
     "import tensorflow as tf\nx = 1\nx / 0": r"script.py: failed in line 3: ZeroDivisionError",
-    "import sys\nsys.exit('no data')": "script.py: the script ended with exit code no data",
+    "import sys\nsys.exit('no data')": "script.py: the script ended by itself: no data, where it",
+    "import sys\nsys.exit(7)": "script.py: the script ended with exit code 7, where it",
     "print(1)": "ended without training.*script.py:FUNCTION",
     """
 import tensorflow as tf

@@ -366,6 +366,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
         assert (refused.code, "none does not exist" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("", "the path is empty; the path of a file"), ("-", "use /dev/stdin or /dev/stdout, or ./-")],
+)
+def test_paths_that_name_no_file_are_refused(
+    pesto: Pesto, diamond_profile: Path, path: str, words: str
+) -> None:
+    for arguments in (("solve", diamond_profile, "-o", path), ("solve", path, "-o", "a.json")):
+        refused = pesto(*arguments)
+        assert refused.code == 2
+        assert words in " ".join(refused.err.split())
+
+
 def test_a_list_has_every_strategy_once(pesto: Pesto, diamond_profile: Path) -> None:
     for listed, message in (
         ("single,,expert", "'single,,expert' has an empty entry"),

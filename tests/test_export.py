@@ -61,6 +61,17 @@ def returns_a_number():
 def returns_nothing():
     pass
 
+def returns_a_list():
+    built = build()
+    return {"train_op": [built["train_op"]], "loss": built["loss"]}
+
+def returns_a_nested_dict():
+    built = build()
+    return {"train_op": built["train_op"], "more": {"loss": built["loss"]}}
+
+async def is_asynchronous():
+    return build()
+
 def traced():
     w = tf.Variable(tf.ones([3, 2]), name="w")
 
@@ -564,6 +575,9 @@ def test_the_error_for_several_signatures_lists_them(saved):
         ("v1.py:broken", {}, "failed in line 37: ValueError: no such layer"),
         ("v1.py:returns_a_number", {}, "returned an int, where a train op"),
         ("v1.py:returns_nothing", {}, r"returned nothing, where a train op.* Add a return"),
+        ("v1.py:returns_a_list", {}, "returned a list as 'train_op', where an operation or"),
+        ("v1.py:returns_a_nested_dict", {}, "a dict with 'loss' as 'more' in the dict with"),
+        ("v1.py:is_asynchronous", {}, "returned a coroutine, where a train op"),
         ("v1.py:traced_without_specs", {}, "a tf.function without input specs"),
         ("v1.py:in_a_tuple", {}, "returned a tuple, where a train op, a dict with 'train_op'"),
         ("v1.py", {}, r"v1.py:build, \S*v1.py:static, \S*v1.py:loops, \S*v1.py:calls, .*\.\.\."),
@@ -594,6 +608,12 @@ def test_bad_input_ends_with_one_clear_message(folder, source, options, message)
     with pytest.raises(BadInputError, match=message) as refused:
         export(f"{folder}/{source}", **options)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.filterwarnings("error:coroutine")
+def test_a_coroutine_gives_no_warning(folder):
+    with pytest.raises(BadInputError, match="returned a coroutine"):
+        export(f"{folder}/v1.py:is_asynchronous")
 
 
 def test_a_function_that_returns_nothing_is_called_once(script, tmp_path):

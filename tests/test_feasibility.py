@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Pesto, on_gpus, two_gpus
+from priced_problems import priced_problem
 from random_problems import random_problem
 
 from pesto_cli import api
@@ -18,7 +19,10 @@ from pesto_cli.data.result import SolveStatus
 from pesto_cli.data.schedule import Placement, shortfall_bytes
 from pesto_cli.data.solution import Solution
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
-from pesto_cli.evaluation.feasibility import unavoidable_shortfall
+from pesto_cli.evaluation.feasibility import (
+    unavoidable_shortfall,
+    unavoidable_shortfall_of_plans,
+)
 from pesto_cli.evaluation.simulator import Simulator
 from pesto_cli.files import Profile, write_profile
 from pesto_cli.strategies import Context
@@ -112,6 +116,25 @@ def test_variables_that_do_not_fit_together_are_reported_with_their_sum() -> Non
         "variables that may only be on GPU:0, GPU:1 take 3,200 bytes, but 3,000 bytes may be used "
         "there; the largest are those of op 'v2' (1,200 bytes)"
     )
+
+
+def test_variables_that_fit_on_no_devices_together_are_refused_however_they_are_split() -> None:
+    problem = priced_problem(3)
+    machine, devices = problem.machine, problem.machine.devices
+    small = replace(machine, devices=tuple(replace(each, memory_bytes=100) for each in devices))
+    for each_bytes, fits in ((100, True), (101, False)):
+        resident = np.zeros(problem.num_ops, dtype=np.int64)
+        resident[:2] = each_bytes
+        graph = replace(
+            problem.graph, resident_bytes=resident, colocation_group=np.zeros_like(resident)
+        )
+        together = replace(problem, graph=graph, machine=small)
+        # Whole ops of one group need a device that holds both variables.
+        assert unavoidable_shortfall(together) is not None
+        assert (unavoidable_shortfall_of_plans(together) is None) == fits
+        if not fits:
+            with pytest.raises(InfeasibleError, match="take 202 bytes, but 200 bytes may be"):
+                api.solve(Profile(together, {}), "pesto")
 
 
 def test_variables_confined_to_unions_of_device_sets_are_counted() -> None:

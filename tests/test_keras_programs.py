@@ -76,9 +76,9 @@ def test_it_trains_split_on_two_workers_as_without_pesto(
     pesto: Pesto, weights: Path, placement: Path, tmp_path: Path, folder: Callable[[str], Path]
 ) -> None:
     alone = folder("alone")
-    run_program(PROGRAM, [str(alone), "--weights", str(weights)])
+    run_program(PROGRAM, [str(alone), "--weights", str(weights), "--twice"])
     run = ("run", PROGRAM, "-m", "local-workers:2", "--placement", placement)
-    done = pesto(*run, "--json", "--", tmp_path, "--weights", weights)
+    done = pesto(*run, "--json", "--", tmp_path, "--weights", weights, "--twice")
     assert done.code == 0, done.err
     for name, expected in results(alone).items():
         found = results(tmp_path)[name]
@@ -89,6 +89,8 @@ def test_it_trains_split_on_two_workers_as_without_pesto(
     (record,) = json.loads(done.out[done.out.index("[") :])
     assert np.size(record["steps_us"]) == 2
     assert "a batch of [6, 16], [6] without the placement, which is for [32, 16], [32]" in done.err
+    # Then the model is compiled with another optimiser.
+    assert "model 'sequential' trains without the placement, which is for the first" in done.err
     # Its weights load without pesto.
     again = folder("again")
     run_program(PROGRAM, [str(again), "--weights", str(tmp_path / "trained.weights.h5")])

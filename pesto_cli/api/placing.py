@@ -17,7 +17,10 @@ from pesto_cli.data.solution import Solution
 from pesto_cli.diff import MappedPlacement, stored_prediction
 from pesto_cli.errors import BadInputError, InfeasibleError, NoSolutionError
 from pesto_cli.evaluation import sampling
-from pesto_cli.evaluation.feasibility import unavoidable_shortfall
+from pesto_cli.evaluation.feasibility import (
+    unavoidable_shortfall,
+    unavoidable_shortfall_of_plans,
+)
 from pesto_cli.evaluation.sampling import check_varies, deviation_of_parts, relative_deviation
 from pesto_cli.evaluation.simulator import Simulator, replay
 from pesto_cli.files import PlacementFile, Profile
@@ -27,7 +30,7 @@ from pesto_cli.report.memory import memory_text
 from pesto_cli.report.tables import shortfall_text
 from pesto_cli.sharding.problems import Rewritten
 from pesto_cli.strategies import STRATEGIES, Context, Strategy, order
-from pesto_cli.strategies.context import is_search, learns, may_rewrite, parameters
+from pesto_cli.strategies.context import is_search, learns, may_rewrite, parameters, splits
 from pesto_cli.strategies.placement_mapping import start_from
 from pesto_cli.strategies.plan_mapping import split_start
 from pesto_cli.strategies.run import chosen, judged, leaving_out, run
@@ -95,7 +98,11 @@ def check_can_fit(strategy: Strategy, problem: Problem, where: str = "") -> None
 
     where: begins the message.
     """
-    reason = None if may_rewrite(strategy, problem) else unavoidable_shortfall(problem)
+    reason = None
+    if not may_rewrite(strategy, problem):
+        reason = unavoidable_shortfall(problem)
+    elif splits(strategy):
+        reason = unavoidable_shortfall_of_plans(problem)
     if reason is not None:
         raise InfeasibleError(f"{where}no placement can fit into memory: {reason}; {LESS_MEMORY}.")
 

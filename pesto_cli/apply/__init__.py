@@ -10,14 +10,14 @@ and to run the placed graph:
 """
 
 from pesto_cli.apply.devices import parse_devices
-from pesto_cli.apply.edits import Changes, Order, planned_changes
+from pesto_cli.apply.edits import PLACED, Changes, Order, planned_changes
 from pesto_cli.apply.functions import PlacedFunction, place_function
 from pesto_cli.apply.functions.variables import placed_variables
 from pesto_cli.apply.live import placed_program, run_script
 from pesto_cli.apply.live.hooks import hooked
 from pesto_cli.apply.live.program import ProgramReport
 from pesto_cli.apply.live.switched import NextStep, SwitchedProgram
-from pesto_cli.apply.placed import PLACED, apply, with_changes
+from pesto_cli.apply.placed import apply, with_changes
 from pesto_cli.apply.session import (
     PlacementMayBeLostWarning,
     check_session_config,

@@ -21,6 +21,9 @@ from pesto_cli.files import PlacementFile
 from pesto_cli.graphdef.outside_step import devices_of_other_handles
 from pesto_cli.graphdef.read import StepGraph, read_step
 
+PLACED = "placed_by_pesto"
+"""Collection that only a placed graph has: the number of control dependencies that were added."""
+
 Order = Literal["full", "none"]
 
 
@@ -92,7 +95,7 @@ def planned_changes(
             op has no kernel for its device.
     """
     step = read_step(meta, what)
-    _check_same_graph(step, placement)
+    _check_same_graph(meta, step, placement, what)
     return changes_of_step(meta, step, placement, order=order, devices=devices, what=what)
 
 
@@ -159,8 +162,13 @@ def changes_on(
     return Changes(device, waits_for, classes, sent, step)
 
 
-def _check_same_graph(step: StepGraph, placement: PlacementFile) -> None:
+def _check_same_graph(meta: Any, step: StepGraph, placement: PlacementFile, what: str) -> None:
     if placement.graph_hash not in (None, step.graph_hash):
+        if PLACED in meta.collection_def:
+            raise BadInputError(
+                f"{what} is placed already, and has the control dependencies of that placement; "
+                "give the graph that was profiled."
+            )
         raise BadInputError(
             f"placement of another graph: it is for the graph with hash "
             f"{placement.graph_hash[:12]}, but this graph has {step.graph_hash[:12]}; apply it to "

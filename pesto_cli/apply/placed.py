@@ -3,11 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pesto_cli.apply.edits import Changes, Order, planned_changes
+from pesto_cli.apply.edits import PLACED, Changes, Order, planned_changes
 from pesto_cli.files import PlacementFile
-
-PLACED = "placed_by_pesto"
-"""Collection that only a placed graph has: the number of control dependencies that were added."""
 
 
 def apply(

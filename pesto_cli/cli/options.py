@@ -15,9 +15,26 @@ from pesto_cli.errors import BadInputError
 
 # Ending of the folder in which `pesto place` keeps the files of the single steps.
 FOLDER_SUFFIX = ".pesto"
-PATH = click.Path(path_type=Path)
 Command = Callable[..., Any]
 
+
+class _PathType(click.Path):
+    """A path. An empty one, as of an unset variable, is not the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; the path of a file was expected.", param, ctx)
+        if value == "-":
+            self.fail(
+                "'-' does not stand for a stream; use /dev/stdin or /dev/stdout, or ./- for a file "
+                "of this name.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+PATH = _PathType(path_type=Path)
 
 # Units of sizes in bytes: powers of 1024 with `i`, else of 1000.
 UNITS = {

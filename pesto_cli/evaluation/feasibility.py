@@ -4,6 +4,8 @@ Each proof compares a lower bound on the memory that is needed on some devices w
 may be used there. If no proof is found, it may still be that no placement fits.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from pesto_cli.data.graph import BoolArray, FloatArray, IntArray
@@ -20,6 +22,15 @@ def unavoidable_shortfall(problem: Problem) -> str | None:
         if reason is not None:
             return reason
     return None
+
+
+def unavoidable_shortfall_of_plans(problem: Problem) -> str | None:
+    """Return a proof that no placement fits into memory, however ops and variables are split.
+
+    The parts of a variable together are as large as the variable, and may use its devices.
+    """
+    graph = replace(problem.graph, colocation_group=np.arange(problem.num_ops))
+    return _crowded_devices(replace(problem, graph=graph))
 
 
 def _large_group(problem: Problem) -> str | None:

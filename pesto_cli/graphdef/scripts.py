@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,6 +139,13 @@ def _eager_step(result: Any, feeds: Mapping[str, Shape], choices: DeviceChoices,
 def _unusable(result: Any, what: str) -> BadInputError:
     """Return the error for a function that did not return a training step."""
     remedy = " Add a return statement." if result is None else ""
+    if isinstance(result, Mapping) and TRAIN_OP in result:
+        return BadInputError(
+            f"{what}: returned {_described(result[TRAIN_OP])} as {TRAIN_OP!r}, where an operation"
+            " or a tensor of a graph was expected; tf.group joins several."
+        )
+    if inspect.iscoroutine(result):
+        result.close()
     return BadInputError(
         f"{what}: returned {_described(result)}, where {EXPECTED} was expected.{remedy}"
     )
@@ -277,18 +285,18 @@ def _others(result: Any, graph: Any, what: str) -> list[Any]:
     tf = tensorflow()
     if not isinstance(result, Mapping):
         return []
-    others = [
-        graph.as_graph_element(value) if isinstance(value, tf.Variable) else value
+    others = {
+        key: graph.as_graph_element(value) if isinstance(value, tf.Variable) else value
         for key, value in result.items()
         if key != TRAIN_OP
-    ]
-    for value in others:
+    }
+    for key, value in others.items():
         if not isinstance(value, (tf.Operation, tf.Tensor)):
             raise BadInputError(
-                f"{what}: returned {_described(value)} in the dict with the train op, where only"
-                " tensors and operations can be fetched."
+                f"{what}: returned {_described(value)} as {key!r} in the dict with the train op,"
+                " where only tensors and operations can be fetched."
             )
-    return others
+    return [*others.values()]
 
 
 def _is_function(value: Any) -> bool:

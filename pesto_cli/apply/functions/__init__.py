@@ -66,6 +66,10 @@ class PlacedFunction:
             return self._placed(*args, **kwargs)
 
 
+class OtherFunctionError(BadInputError):
+    """The placement is of another function."""
+
+
 def place_function(
     concrete: Any,
     placement: PlacementFile,
@@ -85,8 +89,9 @@ def place_function(
         export: the command that exports the graph of the function, for the message of an error.
 
     Raises:
-        BadInputError: the placement is of another function or splits a variable, a device does not
-            exist, or a variable is not on its planned device (see `placed_variables`).
+        OtherFunctionError: the placement is of another function.
+        BadInputError: the placement splits a variable, a device does not exist, or a variable is
+            not on its planned device (see `placed_variables`).
     """
     what = f"function {concrete.graph.name!r}"
     if concrete.graph.deferred_internal_captures:
@@ -99,7 +104,7 @@ def place_function(
     step = read_step(meta, what, open_shapes=True)
     unlike = difference(step, placement)
     if unlike is not None:
-        raise BadInputError(
+        raise OtherFunctionError(
             f"{what} is not the function of the placement ({unlike}); a placement of this function"
             f" was expected: export it without --optimize ({export}), then profile and solve the"
             " exported graph."

@@ -1,9 +1,11 @@
 """Keras models of an unmodified program that train with a placement.
 
 TensorFlow cannot move a variable, so variables are created on their planned devices. When a model
-trains on its first batch, its training step is traced and placed.
+trains on its first batch, its training step is traced and placed. After this, training steps of
+other models, and of a model that was compiled in another way, run without the placement.
 """
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 
 from pesto_cli.apply.devices import of_placement
 from pesto_cli.apply.edits import Order
-from pesto_cli.apply.functions import PlacedFunction, place_function
+from pesto_cli.apply.functions import OtherFunctionError, PlacedFunction, place_function
 from pesto_cli.apply.functions.variables import placed_variables
 from pesto_cli.apply.live.hooks import raising_failure
 from pesto_cli.apply.live.program import ProgramReport
@@ -63,14 +65,18 @@ class KerasTraining:
         """Return the training step of a model, which is placed at its first call."""
         placed: PlacedFunction | None = None
         specs: Any = None
+        is_other = False
         whole = tensorflow().function(model.train_step, reduce_retracing=True)
 
         def step(batch: Any) -> Any:
-            nonlocal placed, specs
+            nonlocal placed, specs, is_other
             if self.failure is not None:
                 raise ProgramStopped
-            if placed is None:
+            if placed is None and not is_other:
                 placed, specs = self._place(model, batch), batch_specs(batch)
+                is_other = placed is None
+            if placed is None:
+                return whole(batch)
             found = batch_specs(batch)
             if found != specs:
                 self._warn(found, specs)
@@ -82,7 +88,8 @@ class KerasTraining:
 
         return step
 
-    def _place(self, model: Any, batch: Any) -> PlacedFunction:
+    def _place(self, model: Any, batch: Any) -> PlacedFunction | None:
+        """Return the placed step of a model; None if another one was placed before."""
         try:
             require_single_steps(model, self._what)
             # XLA cannot compile an evaluation whose variables are on several devices.
@@ -92,9 +99,17 @@ class KerasTraining:
                 self._placement,
                 devices=self._devices,
                 order=self._order,
-                export=f"pesto export {self._what} --capture, with the same arguments",
+                export=f"pesto export {shlex.quote(self._what)} --capture, with the same arguments",
             )
         except BadInputError as error:
+            if self._placed is not None and isinstance(error, OtherFunctionError):
+                log.warning(
+                    "%s: model %r trains without the placement, which is for the first training "
+                    "step of the program.",
+                    self._what,
+                    model.name,
+                )
+                return None
             self.failure = error
             raise ProgramStopped from None
         return self._placed
@@ -130,8 +145,8 @@ def placed_keras(
         what: names the program in errors.
 
     Raises:
-        BadInputError: the program trains another model or several steps in a call, or
-            `place_function` raised it.
+        BadInputError: the first model that the program trains is not that of the placement, a model
+            trains several steps in a call, or `place_function` raised it.
     """
     mapped = None if devices is None else of_placement(devices, placement.devices)
     training = KerasTraining(placement, mapped, order, what)

@@ -1,6 +1,7 @@
 """Run a script as a program: unmodified, as `__main__`, with its own arguments."""
 
 import runpy
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,9 +36,10 @@ def run_program(path: Path, argv: Sequence[str]) -> None:
         return
     except SystemExit as exit_:
         if exit_.code:
+            how = "with exit code" if isinstance(exit_.code, int) else "by itself:"
             raise BadInputError(
-                f"{path}: the script ended with exit code {exit_.code}, where it was expected to"
-                f" run. Try it without pesto: python {' '.join([str(path), *argv])}"
+                f"{path}: the script ended {how} {exit_.code}, where it was expected to run. Try it"
+                f" without pesto: python {shlex.join([str(path), *argv])}"
             ) from exit_
     except PestoError:
         raise
