@@ -115,9 +115,10 @@ def _distinct_pairs(problem: Problem) -> list[tuple[int, int]]:
     """Return one of all pairs that are allowed for the same ops and have equal links."""
     machine = problem.machine
     _, kind = np.unique(problem.allowed, axis=1, return_inverse=True)
+    kinds = kind.reshape(-1).tolist()
     columns = (machine.latency_us, machine.us_per_byte, machine.min_us)
     distinct = {
-        (kind[src], kind[dst], *(column[src, dst] for column in columns)): (src, dst)
+        (kinds[src], kinds[dst], *(column[src, dst] for column in columns)): (src, dst)
         for src, dst in permutations(range(problem.num_devices), 2)
     }
     return [*distinct.values()]
