@@ -128,11 +128,12 @@ def stages_of(problem: Problem, context: Context) -> list[Progress]:
 @pytest.mark.parametrize("split", [False, True])
 def test_the_answer_is_not_worse_than_for_one_host(problem: Problem, split: bool) -> None:
     """Between hosts, nothing should be sent."""
+    limits = replace(LIMITS, time_limit_s=2.0)
     placed = on_machine(problem, slow_network(1e6))
     placed = placed if split else replace(placed, parts=None)
     one = on_faster_hosts(placed)
     assert one is not None
-    alone, both = (Pesto()(each, Context(LIMITS)) for each in (one, placed))
+    alone, both = (Pesto()(each, Context(limits)) for each in (one, placed))
     assert both.makespan_us <= 1.02 * alone.makespan_us
     judged("pesto", both, 0.0)  # no rule is violated
     # The search may use all devices, except where the constraints forbid it.

@@ -20,6 +20,7 @@ from pesto_cli.refine.contraction import LARGE, contract
 from pesto_cli.refine.families import families_of_super_ops
 from pesto_cli.refine.levels import Level
 from pesto_cli.refine.moves import MOVES
+from pesto_cli.refine.neighbourhood import Neighbourhood
 from pesto_cli.refine.stages import OPS_PER_S, PREPARATION_US_PER_OP, Cooling, Stage
 
 GPU0, GPU1 = 1, 2
@@ -249,6 +250,19 @@ def test_the_contraction_of_a_wide_star_ends_early() -> None:
     graph = OpGraph.build(names, [Tensor(0, 1000, [*leaves])])
     problem = on_gpus(graph, [100.0] + [1.0] * LARGE)
     assert 0.99 * LARGE <= contract(problem, short_us=2.0).problem.num_ops < LARGE + 1
+
+
+@pytest.mark.parametrize("pinned_to", ["CPU:0", "GPU:0"])
+def test_tensors_of_pinned_neighbours_count(pinned_to: str) -> None:
+    """Those of a neighbour on a device that no other op may use do not."""
+    graph = OpGraph.build(["pinned", "other"], [Tensor(0, 1000, [1])])
+    machine = two_gpus()
+    times = {"GPU": np.ones(2), "CPU": np.array([1.0, np.nan])}
+    permitted = np.array([[device.name == pinned_to for device in machine.devices], [True] * 3])
+    problem = Problem.build(graph, times, machine).constrained(permitted=permitted)
+    near = Neighbourhood.of(problem, Level.of_ops(Simulator(problem)).families)
+    assert near.units.tolist() == [1]
+    assert near.near[slice(*near.near_offsets[1:])].tolist() == [0] * (pinned_to == "GPU:0")
 
 
 def test_names_with_thousands_of_digits_are_grouped() -> None:

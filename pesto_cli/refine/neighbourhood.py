@@ -19,7 +19,8 @@ class Neighbourhood(NamedTuple):
     group_offsets, group_ops: the ops of each colocation group.
     allowed: the allowed devices of each colocation group, `[num_groups, num_devices]`.
     units: the colocation group of each unit, `[num_units]`.
-    near_offsets, near: the neighbours of each colocation group: units that have an edge with it.
+    near_offsets, near: the neighbours of each colocation group: the groups that have an edge with
+        it, apart from those on devices that no unit may use.
     near_tensors, near_bytes: for each entry of `near`, the number and the bytes of the tensors
         between the two, in both directions.
     family_chances: cumulative probabilities of the families, `[num_families]`.
@@ -46,7 +47,7 @@ class Neighbourhood(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, families: Families) -> Self:
         """Return the neighbourhood of a problem and its families."""
-        near = _neighbours(problem.graph, families.units)
+        near = _neighbours(problem, families.units)
         tensors, num_bytes = _exchanged(problem.graph, near)
         return cls(
             group_offsets=problem.graph.groups.offsets,
@@ -66,13 +67,13 @@ class Neighbourhood(NamedTuple):
         )
 
 
-def _neighbours(graph: OpGraph, units: IntArray) -> Adjacency:
-    """Return the units that have an edge with each colocation group."""
-    movable = np.zeros(graph.num_groups, dtype=np.bool_)
-    movable[units] = True
+def _neighbours(problem: Problem, units: IntArray) -> Adjacency:
+    """Return the neighbours of each colocation group."""
+    graph, reachable = problem.graph, problem.group_allowed[units].any(axis=0)
+    counts = np.any(problem.group_allowed & reachable, axis=1)
     edges = graph.colocation_group[graph.edges]
     edges = np.concatenate((edges, edges[:, ::-1]))
-    edges = unique_rows(edges[(edges[:, 0] != edges[:, 1]) & movable[edges[:, 1]]])
+    edges = unique_rows(edges[(edges[:, 0] != edges[:, 1]) & counts[edges[:, 1]]])
     return Adjacency.from_edges(graph.num_groups, edges[:, 0], edges[:, 1])
 
 

@@ -23,7 +23,9 @@ def cluster(neighbourhood: Neighbourhood, state: State, random: Random, change: 
         if size == wanted:
             break
         unit = any_neighbour(neighbourhood, random, chosen[below(random, size)])
-        if unit >= 0 and not seen[unit] and device_of(neighbourhood, state, unit) == here:
+        if unit < 0 or seen[unit] or neighbourhood.allowed[unit].sum() < 2:
+            continue
+        if device_of(neighbourhood, state, unit) == here:
             seen[unit] = True
             chosen[size] = unit
             size += 1
